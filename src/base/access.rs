@@ -2,18 +2,13 @@
 
 //! Access checks: whether a thread may monitor or trace another (`helpers/access.c`).
 
-use core::ptr::NonNull;
-
-use kernel::bindings;
 use kernel::cred::Credential;
 use kernel::error::{to_result, Result};
-use kernel::ffi::c_int;
 use kernel::prelude::*;
-use kernel::sync::aref::ARef;
 use kernel::task::Task;
 
+use super::capabilities::may_manage_accounting;
 use super::helpers;
-use super::task::TaskRef;
 
 /// A mount of procfs for internal use, which exists while the module is loaded. To check access to
 /// a process, the module opens a file of the process in this mount of procfs: the kernel then
@@ -57,27 +52,6 @@ pub fn ptrace_rule_allows_read(task: &Task) -> bool {
     unsafe { helpers::pfc_ptrace_rule_allows_read(task.as_ptr()) }
 }
 
-/// Returns whether the caller may monitor the kernel, CPUs and threads of other users, that is, has
-/// `CAP_PERFMON` or `CAP_SYS_ADMIN`.
-pub fn is_perfmon_capable() -> bool {
-    // SAFETY: The callee only checks capabilities of the current task.
-    unsafe {
-        bindings::capable(bindings::CAP_PERFMON as c_int)
-            || bindings::capable(bindings::CAP_SYS_ADMIN as c_int)
-    }
-}
-
-/// Checks whether the caller may change the settings of accounting and read the values of all tasks
-/// and CPUs. The values of one task may also be read by callers for which [`may_read_accounting`]
-/// succeeds.
-///
-/// # Errors
-///
-/// `EPERM` without `CAP_PERFMON` or `CAP_SYS_ADMIN`.
-pub fn may_manage_accounting() -> Result {
-    is_perfmon_capable().then_some(()).ok_or(EPERM)
-}
-
 /// Checks whether the caller may read the values of a task's accounting.
 ///
 /// # Errors
@@ -89,52 +63,6 @@ pub fn may_read_accounting(task: &Task) -> Result {
         true => Ok(()),
         false => may_manage_accounting(),
     }
-}
-
-/// Checks the same capabilities as [`is_perfmon_capable`], but writes no audit record. A request
-/// that fails this check may still be allowed by [`check_access`] or [`ptrace_rule_allows_read`].
-pub fn has_perfmon_noaudit() -> bool {
-    has_capability_noaudit(bindings::CAP_PERFMON) || has_capability_noaudit(bindings::CAP_SYS_ADMIN)
-}
-
-/// Returns whether the caller has a capability in the initial user namespace. The check writes no
-/// audit record.
-fn has_capability_noaudit(capability: u32) -> bool {
-    // SAFETY: The callee checks a capability of the current task, and the initial user namespace
-    // always exists.
-    unsafe { bindings::ns_capable_noaudit(&raw mut bindings::init_user_ns, capability as c_int) }
-}
-
-/// Returns the caller's credentials. Called in process context.
-pub fn caller_credentials() -> ARef<Credential> {
-    // SAFETY: The callee returns a reference, never null, which the result owns; `Credential` is a
-    // transparent wrapper of `struct cred`.
-    unsafe {
-        ARef::from_raw(NonNull::new_unchecked(helpers::pfc_get_current_cred().cast_mut()).cast())
-    }
-}
-
-/// Returns the credentials of a task. May be called in any context except an NMI.
-pub fn task_credentials(task: TaskRef<'_>) -> ARef<Credential> {
-    // SAFETY: The task is valid by the invariant of `TaskRef`. The callee returns a reference,
-    // never null, which the result owns; `Credential` is a transparent wrapper of `struct cred`.
-    unsafe {
-        let cred = bindings::get_task_cred(task.as_ptr());
-        ARef::from_raw(NonNull::new_unchecked(cred.cast_mut()).cast())
-    }
-}
-
-/// Returns whether the caller may load and unload modules (`CAP_SYS_MODULE`).
-pub fn may_load_modules() -> bool {
-    // SAFETY: The callee only checks a capability of the current task.
-    unsafe { bindings::capable(bindings::CAP_SYS_MODULE as c_int) }
-}
-
-/// Returns whether the caller may evict contexts of other users, that is, has `CAP_SYS_ADMIN`. The
-/// check writes no audit record: without the capability, the caller's request fails with `EBUSY` or
-/// `EEXIST` instead of `EPERM`.
-pub fn may_evict_contexts() -> bool {
-    has_capability_noaudit(bindings::CAP_SYS_ADMIN)
 }
 
 /// Returns whether the caller may monitor the kernel. perf's policy (`perf_event_paranoid`,
@@ -203,47 +131,6 @@ pub fn check_access_to_cred_owner(cred: &Credential) -> Result {
 pub fn has_rights_of(cred: &Credential) -> bool {
     // SAFETY: The reference keeps the credentials alive during the call.
     unsafe { helpers::pfc_has_rights_of(cred.as_ptr()) }
-}
-
-/// The id of a process (`struct pid`). While a reference to a `struct pid` exists, no other process
-/// gets the same `struct pid`.
-///
-/// # Invariants
-///
-/// `self` holds a reference to the `struct pid`.
-pub struct ProcessIdentity(NonNull<bindings::pid>);
-
-// SAFETY: A reference to a `struct pid` may be dropped by any thread.
-unsafe impl Send for ProcessIdentity {}
-// SAFETY: A shared reference to `ProcessIdentity` gives access only to the address of the `struct
-// pid`.
-unsafe impl Sync for ProcessIdentity {}
-
-impl ProcessIdentity {
-    /// Returns the id of the caller's process.
-    pub fn of_caller() -> Result<Self> {
-        // SAFETY: The caller is in process context, as the callee requires.
-        let number = unsafe { helpers::pfc_current_process() };
-        // INVARIANT: The callee has returned a reference, which the new `ProcessIdentity` owns.
-        NonNull::new(number).map(Self).ok_or(ESRCH)
-    }
-
-    /// Returns whether `self` and `other` are the same process.
-    pub fn is_same(&self, other: &Self) -> bool {
-        self.0 == other.0
-    }
-
-    /// Returns the pointer to the `struct pid`, for calls of C functions.
-    pub fn as_ptr(&self) -> *mut bindings::pid {
-        self.0.as_ptr()
-    }
-}
-
-impl Drop for ProcessIdentity {
-    fn drop(&mut self) {
-        // SAFETY: By the type's invariant `self` holds a reference, which is dropped once.
-        unsafe { bindings::put_pid(self.0.as_ptr()) }
-    }
 }
 
 /// A snapshot of the properties of a thread that decide who may access the thread: its credentials,

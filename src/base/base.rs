@@ -11,9 +11,10 @@
 //! | `account` | memory and object limits per user |
 //! | `address_space` | address spaces of processes, and mappings of a device |
 //! | `block`, `irq`, `net` | requests, interrupt handlers, packets and interfaces as probes see them |
+//! | `capabilities` | checks of the caller's capabilities |
 //! | `clock` | clocks, and the time stamp counter |
 //! | `cpu`, `cpuid` | possible and online CPUs, calls on other CPUs; CPUID leaves |
-//! | `credentials` | the user and the name of a task |
+//! | `credentials` | the credentials of a task; its user and its name |
 //! | `device` | misc devices and their file operations |
 //! | `global_mutex` | mutexes in static variables |
 //! | `helpers` | Rust declarations of the C code in `helpers/` |
@@ -44,6 +45,7 @@ pub mod access;
 pub mod account;
 pub mod address_space;
 pub mod block;
+pub mod capabilities;
 pub mod clock;
 pub mod cpu;
 pub mod cpuid;

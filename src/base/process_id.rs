@@ -5,6 +5,7 @@
 use core::ptr::NonNull;
 
 use kernel::bindings;
+use kernel::prelude::*;
 use kernel::task::Task;
 
 use super::helpers;
@@ -59,6 +60,47 @@ impl Pid {
 }
 
 impl Drop for Pid {
+    fn drop(&mut self) {
+        // SAFETY: By the type's invariant `self` holds a reference, which is dropped once.
+        unsafe { bindings::put_pid(self.0.as_ptr()) }
+    }
+}
+
+/// The id of a process (`struct pid`). While a reference to a `struct pid` exists, no other process
+/// gets the same `struct pid`.
+///
+/// # Invariants
+///
+/// `self` holds a reference to the `struct pid`.
+pub struct ProcessIdentity(NonNull<bindings::pid>);
+
+// SAFETY: A reference to a `struct pid` may be dropped by any thread.
+unsafe impl Send for ProcessIdentity {}
+// SAFETY: A shared reference to `ProcessIdentity` gives access only to the address of the `struct
+// pid`.
+unsafe impl Sync for ProcessIdentity {}
+
+impl ProcessIdentity {
+    /// Returns the id of the caller's process.
+    pub fn of_caller() -> Result<Self> {
+        // SAFETY: The caller is in process context, as the callee requires.
+        let number = unsafe { helpers::pfc_current_process() };
+        // INVARIANT: The callee has returned a reference, which the new `ProcessIdentity` owns.
+        NonNull::new(number).map(Self).ok_or(ESRCH)
+    }
+
+    /// Returns whether `self` and `other` are the same process.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+
+    /// Returns the pointer to the `struct pid`, for calls of C functions.
+    pub fn as_ptr(&self) -> *mut bindings::pid {
+        self.0.as_ptr()
+    }
+}
+
+impl Drop for ProcessIdentity {
     fn drop(&mut self) {
         // SAFETY: By the type's invariant `self` holds a reference, which is dropped once.
         unsafe { bindings::put_pid(self.0.as_ptr()) }

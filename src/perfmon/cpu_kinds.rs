@@ -14,13 +14,14 @@
 //! context did not count because CPUs lacked registers. The flag `PERFMON_REGFL_SHORT` marks PMDs
 //! (data registers) whose values are incomplete.
 
+use kernel::prelude::*;
 use perfmon_rules::claims::RegisterMask;
 use perfmon_rules::register_map::Register;
 
 pub(crate) use crate::helpers::CpuKind;
-use crate::msr;
+use crate::msr::{self, ReservedMsrs};
 use crate::per_cpu;
-use crate::pmu_description::Description;
+use crate::pmu_description::{text, Description};
 use base::{cpu, cpuid};
 
 impl CpuKind {
@@ -97,6 +98,98 @@ pub(crate) fn partial_hardware_pmds() -> u64 {
         (some | kind.pmds, every & kind.pmds)
     });
     some & !every
+}
+
+/// Determines the [`CpuKind`] of each online CPU: which registers of the PMU description `new`
+/// exist on that CPU. Caller holds `PMUS`.
+///
+/// # Errors
+///
+/// Returns `ENODEV` if one of the registers exists on no CPU, or if a counter does not keep a
+/// written value, as in a virtual machine without a PMU. Returns `ENOMEM` if memory is short.
+pub(crate) fn detect_cpu_kinds(new: &Description, last: &mut u32) -> Result {
+    let controls = new.pmc_rows().filter(Register::exists);
+    // If perf has reserved the control registers, do not test whether the counters keep written
+    // values: perf is using the counters, so they exist and work.
+    let reserved = match ReservedMsrs::reserve(controls.map(|r| r.address)) {
+        Ok(reserved) => Some(reserved),
+        Err(error) if error == EBUSY => None,
+        Err(error) => return Err(error),
+    };
+    let mut hold = true;
+    cpuid::call_on_each_cpu(&mut || {
+        let kind = CpuKind::detect(new);
+        if let Some(reserved) = &reserved {
+            let mut counters = new.pmd_rows().zip(0..u64::BITS);
+            hold &= counters
+                .all(|(r, n)| !kind.has_pmd(n) || msr::counter_keeps_value(r.address, reserved));
+        }
+        set_this_cpu_kind(kind, last);
+    });
+    let (pmcs, pmds) = iter().fold((0, 0), |(pmcs, pmds), (_, kind)| {
+        (pmcs | kind.pmcs, pmds | kind.pmds)
+    });
+    let lacks =
+        |has: u64, (r, n): (Register, u32)| r.exists() && has.checked_shr(n).unwrap_or(0) & 1 == 0;
+    let mut rows = new.pmc_rows().zip(0..u64::BITS);
+    let lacking = rows.any(|row| lacks(pmcs, row));
+    let mut rows = new.pmd_rows().zip(0..u64::BITS);
+    let lacking = lacking || rows.any(|row| lacks(pmds, row));
+    match hold && !lacking && pmcs != 0 && pmds != 0 {
+        true => Ok(()),
+        false => {
+            pr_info!(
+                "{}: PMU registers are missing or do not keep written values; is this a VM \
+                 without a virtual PMU?\n",
+                text(new.name())
+            );
+            Err(ENODEV)
+        }
+    }
+}
+
+/// Records that this CPU is of the kind `kind`. If no other CPU is of this kind, assigns a new
+/// number to the kind.
+///
+/// Context: interrupts off, or the CPU's hotplug thread. Caller holds `PMUS`.
+pub(crate) fn set_this_cpu_kind(kind: CpuKind, last: &mut u32) {
+    let id = kind.find_id().unwrap_or_else(|| {
+        *last = last.wrapping_add(1);
+        *last
+    });
+    per_cpu::set_cpu_kind(cpu::this_cpu(), &CpuKind { id, ..kind });
+}
+
+/// Logs each CPU that has none of the PMU registers. If the CPUs that have PMU registers are of
+/// different kinds, logs this as well.
+pub(crate) fn log_cpu_kinds(pmu: &Description) {
+    let mut nr = 0u32;
+    for (cpu, kind) in iter() {
+        nr = nr.wrapping_add(u32::from(!kind.is_empty()));
+        if kind.is_empty() {
+            pr_info!(
+                "{}: CPUID describes no counters of CPU {}; hardware events are not counted there\n",
+                text(pmu.name()),
+                cpu
+            );
+        }
+    }
+    let first = iter().map(|(_, kind)| kind.id).min();
+    if iter().any(|(_, kind)| Some(kind.id) != first) && nr > 1 {
+        pr_info!(
+            "{}: CPUs differ: a context counts only on CPUs with all of its registers; see \
+             /proc/perfmon_map\n",
+            text(pmu.name())
+        );
+    }
+}
+
+/// Sets the [`CpuKind`] of each CPU to the default, which has no registers. Called when the
+/// description of the hardware PMU is unregistered or cannot be registered. Caller holds `PMUS`.
+pub(crate) fn clear_cpu_kinds() {
+    for cpu in cpu::possible_cpus() {
+        per_cpu::set_cpu_kind(cpu, &CpuKind::default());
+    }
 }
 
 /// The CPUs on which a context can count, given by the required registers and the core type, and

@@ -13,6 +13,7 @@
 //! | `hotplug`, `cpu_kinds` | CPU hotplug, suspend and resume; which registers a CPU has |
 //! | `per_cpu` | per-CPU words: the loaded contexts and the counters in use |
 //! | `pmus`, `pmu_description`, `pmu_export` | the registered PMU descriptions; one PMU description; the functions that register it |
+//! | `register_tables` | the registers of all PMU descriptions together, which contexts use |
 //! | `pmu_map`, `pmu_map_file` | the text of `/proc/perfmon_map`; the creation of this file |
 //! | `formats`, `format_description` | the registered sampling formats; one sampling format |
 //! | `sample_buffer` | the buffers that formats fill |
@@ -68,6 +69,7 @@ mod pmu_export;
 mod pmu_map;
 mod pmu_map_file;
 mod pmus;
+mod register_tables;
 mod reservation;
 mod sample_buffer;
 mod self_page;

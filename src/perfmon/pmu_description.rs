@@ -12,7 +12,9 @@ use kernel::ffi::{c_char, CStr};
 use kernel::pid_namespace::PidNamespace;
 use kernel::prelude::*;
 use kernel::task::Task;
-use perfmon_rules::register_map::{kind, Register};
+use perfmon_rules::register_map::{
+    kind, Register, FIRST_SOFT, MAX_COUNTERS, MAX_ROWS, NR_REGISTERS,
+};
 
 use crate::description::{self, CheckCallback, RawPmu, ReadCallback, Register as Row};
 use crate::helpers;
@@ -191,6 +193,73 @@ impl Description {
             read: self.raw().read,
         }
     }
+}
+
+/// Identifies an invalid row of a register table by the string "PMC" or "PMD", the register number
+/// and the name of the register.
+type RowId<'a> = (&'static str, usize, &'a CStr);
+
+/// Returns why a PMU description is invalid, and which row of its tables is invalid (`None` if the
+/// error is not in a single row). Returns `None` if the description is valid.
+pub(crate) fn description_error(new: &Description) -> Option<(Option<RowId<'_>>, &'static str)> {
+    let whole = |why| Some((None, why));
+    let hardware = new.first() == 0;
+    if new.name().to_bytes().is_empty() {
+        return whole("its name is empty");
+    }
+    let letter = |b: &u8| b.is_ascii_alphanumeric() || b".-".contains(b);
+    if !new.name().to_bytes().iter().all(letter) {
+        return whole("its name may have only letters, digits, dots and dashes");
+    }
+    if new.has_reserved() {
+        return whole("reserved must be zero");
+    }
+    if new.has_missing_table() {
+        return whole("pmcs or pmds is NULL, but nr_pmcs or nr_pmds is not 0");
+    }
+    if !hardware && new.first() < FIRST_SOFT {
+        return whole("first must be 0, or 256 or more");
+    }
+    let most = match hardware {
+        true => MAX_ROWS,
+        false => NR_REGISTERS.saturating_sub(new.first().into()),
+    };
+    let nr_pmcs = new.named_pmcs().count();
+    if nr_pmcs > most || new.named_pmds().count() > most {
+        return whole("more rows than register numbers from first on");
+    }
+    let controls = new.named_pmcs().filter(|(_, r)| r.exists()).count();
+    if hardware
+        && (controls > MAX_COUNTERS
+            || new.named_pmds().filter(|(_, r)| r.exists()).count() > MAX_COUNTERS)
+    {
+        return whole("more than 32 counters or control registers");
+    }
+    let nameless = |name: &CStr, r: &Register| {
+        let word = name.to_bytes().iter().all(u8::is_ascii_graphic) && !name.to_bytes().is_empty();
+        (r.exists() && !word).then_some("name must be one word of printable ASCII characters")
+    };
+    let wrong_pmd = |r: &Register| match r.exists() && r.is(kind::VIRTUAL) == hardware {
+        true if hardware => Some("a virtual register needs a number of 256 or more"),
+        true => Some("registers from 256 on must be virtual"),
+        false => r.pmd_row_error(nr_pmcs as u16),
+    };
+    let number = |n| usize::from(new.first()).wrapping_add(n);
+    let of_pmcs = new.named_pmcs().enumerate().find_map(|(n, (name, r))| {
+        let why = nameless(name, &r).or_else(|| r.pmc_row_error())?;
+        Some((Some(("PMC", number(n), name)), why))
+    });
+    of_pmcs.or_else(|| {
+        new.named_pmds().enumerate().find_map(|(n, (name, r))| {
+            let why = nameless(name, &r).or_else(|| wrong_pmd(&r))?;
+            Some((Some(("PMD", number(n), name)), why))
+        })
+    })
+}
+
+/// Returns a name as a `str`, to print it; "?" if the name is not UTF-8.
+pub(crate) fn text(name: &CStr) -> &str {
+    name.to_str().unwrap_or("?")
 }
 
 /// The functions of a PMU description that contexts call.

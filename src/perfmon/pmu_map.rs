@@ -7,7 +7,8 @@ use kernel::seq_print;
 use perfmon_rules::register_map::{kind, Register};
 
 use crate::cpu_kinds::{self, CpuKind};
-use crate::pmus::{text, PMUS};
+use crate::pmu_description::text;
+use crate::pmus::PMUS;
 
 /// Prints the content of `/proc/perfmon_map`: a line for each register of each PMU description.
 pub(crate) fn show(seq: &SeqFile) {

@@ -10,7 +10,7 @@ use kernel::sync::Arc;
 use crate::msr::{self, ReservedMsrs};
 use crate::nmi::{self, NmiRegisters};
 use crate::per_cpu;
-use crate::pmus;
+use crate::register_tables::Registers;
 use crate::wrap_timer::WrapTimer;
 use base::global_mutex::global_mutex;
 use base::{clock, cpu};
@@ -18,7 +18,7 @@ use base::{clock, cpu};
 global_mutex! {
     /// The register tables of the reserved PMU. A CPU that comes online resets the PMU's registers.
     /// `RESERVED_PMU` is taken under `SESSION`, and by CPU hotplug callbacks.
-    pub(crate) static RESERVED_PMU: Mutex<Option<Arc<pmus::Registers>>> = None;
+    pub(crate) static RESERVED_PMU: Mutex<Option<Arc<Registers>>> = None;
 }
 
 /// The reservation of the hardware PMU. While the reservation exists, perf and the NMI watchdog
@@ -26,7 +26,7 @@ global_mutex! {
 pub(crate) struct PmuReservation {
     /// The register tables of the PMU. The PMU's hardware registers are reset when the reservation
     /// ends.
-    registers: Arc<pmus::Registers>,
+    registers: Arc<Registers>,
     /// The periodic worker that reads counters before they wrap.
     _wrap_timer: WrapTimer,
     /// A guard: overflow NMIs are handled while this value exists.
@@ -42,7 +42,7 @@ impl PmuReservation {
     /// # Errors
     ///
     /// `EBUSY` if perf or the NMI watchdog uses the PMU, `ENOMEM`.
-    pub(crate) fn reserve(registers: Arc<pmus::Registers>) -> Result<Self> {
+    pub(crate) fn reserve(registers: Arc<Registers>) -> Result<Self> {
         let all = registers.controls().map(|r| r.address);
         let reserved = ReservedMsrs::reserve(all).inspect_err(|error| {
             if *error == EBUSY {
@@ -87,7 +87,7 @@ static RESERVATIONS: Atomic<u64> = Atomic::new(0);
 /// Resets this CPU's PMU if it has not been reset since the PMU was reserved. Called with
 /// interrupts off, before a context that uses hardware registers is programmed.
 #[inline]
-pub(crate) fn reset_pmu_once(registers: &pmus::Registers) {
+pub(crate) fn reset_pmu_once(registers: &Registers) {
     // Relaxed: the PMU was reserved before the context was started. The context's lock, which the
     // caller holds, orders the increment in reserve() before this load.
     let taken = RESERVATIONS.load(Relaxed);
@@ -97,7 +97,7 @@ pub(crate) fn reset_pmu_once(registers: &pmus::Registers) {
 }
 
 #[cold]
-fn reset_pmu_for(registers: &pmus::Registers, taken: u64) {
+fn reset_pmu_for(registers: &Registers, taken: u64) {
     reset_pmu(registers);
     per_cpu::set_pmu_reset_for(taken);
 }
@@ -118,7 +118,7 @@ fn wrap_period_ms(width: u32) -> u32 {
 }
 
 /// Returns the addresses and the bits of the global registers, which the NMI handler needs.
-fn nmi_registers(registers: &pmus::Registers) -> NmiRegisters {
+fn nmi_registers(registers: &Registers) -> NmiRegisters {
     let map = registers.map();
     NmiRegisters {
         control: map.global_ctrl,
@@ -147,7 +147,7 @@ fn clear_overflow_status(global: &NmiRegisters) {
 }
 
 /// Resets this CPU's PMU: no counter is enabled, all counters are 0, and no overflow is flagged.
-pub(crate) fn reset_pmu(registers: &pmus::Registers) {
+pub(crate) fn reset_pmu(registers: &Registers) {
     if registers.map().global_ctrl != 0 {
         msr::write(registers.map().global_ctrl, 0);
     }

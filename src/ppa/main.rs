@@ -6,7 +6,8 @@
 //! | file | contents |
 //! |---|---|
 //! | `device` | `/dev/ppa` |
-//! | `accounting`, `config` | switches accounting on and off, and reads its values; its settings |
+//! | `start_stop`, `sysctl`, `config` | starts and stops accounting; the sysctls `kernel.ppa` and `kernel.ppa_levels`; the settings of all tasks or of one task |
+//! | `read_tasks`, `read_cpus` | reads the records of tasks, and the values of CPUs |
 //! | `probes`, `user_return` | what tracepoints and hooks of the kernel report |
 //! | `state` | the state of accounting while it is on |
 //! | `per_cpu`, `hotplug`, `cpu_instances` | values of a CPU; hotplug and suspend; the values in the counter pages |
@@ -20,7 +21,6 @@
 #![deny(unsafe_code)]
 
 mod abi;
-mod accounting;
 mod config;
 mod cpu_instances;
 mod device;
@@ -33,8 +33,12 @@ mod individual_tasks;
 mod per_cpu;
 mod probes;
 mod procfs;
+mod read_cpus;
+mod read_tasks;
+mod start_stop;
 mod state;
 mod stats;
+mod sysctl;
 mod task_files;
 mod task_record;
 mod user_return;
@@ -66,7 +70,7 @@ struct Ppa {
 
 impl kernel::Module for Ppa {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        base::global_mutex::init(&accounting::ACCOUNTING);
+        base::global_mutex::init(&start_stop::ACCOUNTING);
         base::global_mutex::init(&task_files::TASK_FILES);
         let stats = stats::AccountingStats::new()?;
         let dead_cpus = HotplugRegistration::register_dead_callback()?;

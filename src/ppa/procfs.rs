@@ -13,10 +13,8 @@ use kernel::seq_file::SeqFile;
 use kernel::{bindings, seq_print};
 use ppa_rules::NR_CPU_VALUES;
 
-use crate::accounting as files;
-use crate::helpers;
-use crate::task_files;
-use base::access;
+use crate::{helpers, read_cpus, read_tasks, start_stop, sysctl, task_files};
+use base::capabilities;
 
 /// The files of process accounting in `/proc` and debugfs. Dropping this value removes these files
 /// and the `/proc/ppa/PID` files of all tasks.
@@ -30,7 +28,7 @@ impl ProcfsFiles {
         let made = to_result(unsafe { helpers::ppa_files_create() });
         // After an error no file is left that could turn accounting on. Turn accounting off,
         // because a writer may have turned it on before the error.
-        made.inspect_err(|_| files::shutdown())?;
+        made.inspect_err(|_| start_stop::shutdown())?;
         Ok(Self(()))
     }
 }
@@ -41,7 +39,7 @@ impl Drop for ProcfsFiles {
         // of the files that it removes, and for the worker. After `ppa_files_close()`, only probes
         // and the files of single tasks can queue the worker.
         unsafe { helpers::ppa_files_close() };
-        files::shutdown();
+        start_stop::shutdown();
         task_files::remove_all();
         // SAFETY: `remove_all()` has waited for writers of the files of single tasks, and the
         // probes are detached, so that nothing queues the worker any more.
@@ -53,7 +51,7 @@ impl Drop for ProcfsFiles {
 
 #[no_mangle]
 extern "C" fn ppa_publish() {
-    files::publish_cpu_values();
+    read_cpus::publish_cpu_values();
 }
 
 #[no_mangle]
@@ -70,8 +68,8 @@ extern "C" fn ppa_worker() {
 #[no_mangle]
 unsafe extern "C" fn ppa_show_cpus(seq: *mut bindings::seq_file, _: *mut c_void) -> c_int {
     from_result(|| {
-        access::may_manage_accounting()?;
-        files::for_each_cpu_values(&mut |values: [u64; NR_CPU_VALUES]| {
+        capabilities::may_manage_accounting()?;
+        read_cpus::for_each_cpu_values(&mut |values: [u64; NR_CPU_VALUES]| {
             // SAFETY: seq_file's structure is valid during the call, and the size passed is that of
             // the array.
             unsafe {
@@ -94,7 +92,7 @@ unsafe extern "C" fn ppa_show_cpus(seq: *mut bindings::seq_file, _: *mut c_void)
 #[no_mangle]
 unsafe extern "C" fn ppa_show_records(seq: *mut bindings::seq_file) -> c_int {
     from_result(|| {
-        for (uid, bytes) in &files::bytes_by_user()? {
+        for (uid, bytes) in &read_tasks::bytes_by_user()? {
             // SAFETY: seq_file's structure is valid during the call.
             unsafe { helpers::ppa_record_line(seq, *uid, *bytes) };
         }
@@ -112,7 +110,7 @@ unsafe extern "C" fn ppa_settings(values: *mut c_int, write: bool) -> c_int {
     // SAFETY: By the function's requirement `values` points to four integers that nothing else
     // uses.
     let values = unsafe { &mut *values.cast::<[i32; 4]>() };
-    from_result(|| files::read_or_write_settings(values, write).map(|()| 0))
+    from_result(|| sysctl::read_or_write_settings(values, write).map(|()| 0))
 }
 
 /// Reads or writes the setting `kernel.ppa_levels`.
@@ -124,7 +122,7 @@ unsafe extern "C" fn ppa_settings(values: *mut c_int, write: bool) -> c_int {
 unsafe extern "C" fn ppa_levels(level: *mut c_int, write: bool) -> c_int {
     // SAFETY: By the function's requirement `level` points to an integer that nothing else uses.
     let level = unsafe { &mut *level };
-    from_result(|| files::read_or_write_levels(level, write).map(|()| 0))
+    from_result(|| sysctl::read_or_write_levels(level, write).map(|()| 0))
 }
 
 /// Reads or writes the settings of a selected task.

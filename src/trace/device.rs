@@ -38,9 +38,9 @@ use crate::permission;
 use crate::process_calls::{self, AttachedFile};
 use crate::stats;
 use crate::trace_calls::{self, FileTraceRef};
-use base::access;
 use base::account::is_limit_error;
 use base::address_space::{Mapping, Mm};
+use base::capabilities;
 use base::device::{
     file_private_data, Device, FileOperationTables, FileOperations, ModuleReady, PageFault, Vma,
 };
@@ -296,7 +296,7 @@ fn dispatch_ioctl(file: &LocalFile, opened: &DeviceFile, command: u32, arg: User
 
 fn release_processes(opened: &DeviceFile, arg: UserPtr) -> Result {
     let mut given: Release = read_sized_structure(arg)?;
-    if !access::may_load_modules() {
+    if !capabilities::may_load_modules() {
         return Err(EPERM);
     }
     let device = DeviceOps::new(&PERFTRACE_OPERATIONS);

@@ -26,6 +26,7 @@ mod log;
 mod mapping;
 mod marker;
 mod membership;
+mod page_faults;
 mod permission;
 mod process;
 mod process_calls;

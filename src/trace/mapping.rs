@@ -17,6 +17,7 @@ use trace_rules::abi::map;
 use crate::buffer::PAGE;
 use crate::children;
 use crate::helpers;
+use crate::page_faults;
 use crate::process_calls::{self, AttachedFile};
 use base::address_space::Mm;
 use base::device::{PageFault, Vma};
@@ -150,6 +151,6 @@ pub(super) fn fault(attached: &AttachedFile, fault: &PageFault<'_>) -> bindings:
     let put = |page: usize| unsafe { helpers::pt_insert_page(fault.as_ptr(), page) };
     let place =
         process_calls::offset_within_range(fault.pgoff.wrapping_mul(PAGE as u64)) / PAGE as u64;
-    process_calls::fault(Some(key), place, nobodys, put)
+    page_faults::fault(Some(key), place, nobodys, put)
         .unwrap_or(bindings::vm_fault_reason_VM_FAULT_SIGBUS)
 }

@@ -21,6 +21,7 @@ use crate::process_memory::LiveProcess;
 use crate::registry::{Tracing, TRACING};
 use crate::trace::Trace;
 use base::access::{self, AccessSnapshot};
+use base::capabilities;
 use base::credentials::Identity;
 use base::task::has_fatal_signal;
 
@@ -291,7 +292,7 @@ impl Caller {
     pub(super) fn new() -> Self {
         Self {
             uid: Identity::of_current().uid,
-            capable: access::is_perfmon_capable(),
+            capable: capabilities::is_perfmon_capable(),
         }
     }
 

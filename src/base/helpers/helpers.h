@@ -8,7 +8,6 @@
 
 #include <linux/spinlock_types.h>
 #include <linux/types.h>
-#include <linux/workqueue.h>
 
 struct irqaction;
 struct linux_binprm;
@@ -26,16 +25,12 @@ unsigned long pfc_virt_pfn(const void *p);
 bool pfc_may_sleep(void);
 u32 pfc_tsc_khz(void);
 u32 pfc_tsc_ns_scale(void);
-bool pfc_is_i386_syscall(void);
-bool pfc_is_compat_syscall(void);
 int pfc_vma_noexec(struct vm_area_struct *vma);
 int pfc_vma_readonly(struct vm_area_struct *vma,
 		     const struct vm_operations_struct *ops);
 struct tracepoint *pfc_tracepoint_find(const char *name);
 void pfc_tracepoint_sync(void);
 bool pfc_irq_is_first(unsigned int irq, const struct irqaction *action);
-void pfc_work_init(struct work_struct *work, work_func_t func);
-void pfc_work_queue(struct work_struct *work);
 struct pfc_power *pfc_power_register(void (*callback)(bool suspend));
 void pfc_power_unregister(struct pfc_power *power);
 void pfc_rtnl_lock(void);
@@ -82,6 +77,8 @@ bool pfc_in_syscall(struct task_struct *task);
 bool pfc_has_ended(struct task_struct *task);
 bool pfc_is_dead(struct task_struct *task);
 bool pfc_is_in_sched_yield(struct task_struct *task);
+bool pfc_is_i386_syscall(void);
+bool pfc_is_compat_syscall(void);
 
 /* The real user id of a task, and the ids of the task, its process and its parent process. */
 struct pfc_task_ids {

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Functions that return the ids, the user and the state of a task. */
+/*
+ * Functions that return the ids, the user and the state of a task, and the ABI of the current
+ * system call.
+ */
 #include <linux/binfmts.h>
+#include <linux/compat.h>
 #include <linux/cred.h>
 #include <linux/export.h>
 #include <linux/mm_types.h>
@@ -134,6 +138,23 @@ bool pfc_is_in_sched_yield(struct task_struct *task)
 	return (number & ~__X32_SYSCALL_BIT) == __NR_sched_yield;
 }
 EXPORT_SYMBOL_NS_GPL(pfc_is_in_sched_yield, "PERFCOUNTERS");
+
+/*
+ * Returns true if the current system call uses the i386 ABI. System calls of the i386 ABI are made
+ * by 32-bit programs, and by 64-bit programs with "int 0x80".
+ */
+bool pfc_is_i386_syscall(void)
+{
+	return in_ia32_syscall();
+}
+EXPORT_SYMBOL_GPL(pfc_is_i386_syscall);
+
+/* Returns true if the current system call uses the i386 or the x32 ABI. */
+bool pfc_is_compat_syscall(void)
+{
+	return in_compat_syscall();
+}
+EXPORT_SYMBOL_NS_GPL(pfc_is_compat_syscall, "PERFCOUNTERS");
 
 /*
  * Fills in the ids of a task: with @initial, the ids in the initial user and pid namespaces;

@@ -1,11 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Task work: functions that a thread calls before it returns to user mode. Each queued task work
- * holds a reference to its module until the task work has run.
+ * Work of workqueues; and task work: functions that a thread calls before it returns to user mode.
+ * Each queued task work holds a reference to its module until the task work has run.
  */
 #include <linux/module.h>
 #include <linux/rcupdate.h>
+#include <linux/workqueue.h>
 #include "work.h"
+
+void pfc_work_init(struct work_struct *work, work_func_t func)
+{
+	INIT_WORK(work, func);
+}
+EXPORT_SYMBOL_GPL(pfc_work_init);
+
+void pfc_work_queue(struct work_struct *work)
+{
+	/*
+	 * The workqueue is unbound, because a SCHED_FIFO thread can starve the workers that are
+	 * bound to its CPU.
+	 */
+	queue_work(system_dfl_wq, work);
+}
+EXPORT_SYMBOL_GPL(pfc_work_queue);
 
 static bool has_queued_task_work;
 

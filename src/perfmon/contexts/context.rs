@@ -47,6 +47,7 @@ use crate::contexts::thread_table::ThreadEntry;
 use crate::cpu_kinds::Elsewhere;
 use crate::msr;
 use crate::pmus;
+use crate::register_tables::Registers;
 use crate::sample_buffer::{Buffer, SamplingMemory};
 use crate::self_page::Page;
 use base::access;
@@ -125,7 +126,7 @@ pub(crate) struct Context {
     /// thread until `PERFMON_RESTART`.
     pub(crate) notify_block: bool,
     /// The PMU descriptions that were registered when the context was created.
-    pub(crate) registers: Arc<pmus::Registers>,
+    pub(crate) registers: Arc<Registers>,
     /// The bytes that are charged to the creator of this context.
     pub(crate) charge: MemoryCharge,
     /// The creator's PID namespace. The PIDs and TIDs in samples and messages are numbers of this
@@ -172,7 +173,7 @@ impl Context {
         let charge =
             MemoryCharge::of_context(size_of::<Self>().wrapping_add(CONTEXT_OVERHEAD_BYTES))?;
         let ns = ARef::from(current!().active_pid_ns().ok_or(ESRCH)?);
-        let (registers, pins) = pmus::Registers::current()?;
+        let (registers, pins) = Registers::current()?;
         let global_ctrl = registers.map().global_ctrl;
         let (buffer, areas) = match kind.buffer {
             Some((buffer, areas)) => (Some(KBox::new(buffer, GFP_KERNEL_ACCOUNT)?), Some(areas)),
@@ -257,7 +258,7 @@ impl Context {
     }
 
     /// Returns the PMU descriptions that the context uses.
-    pub(crate) fn descriptions(&self) -> &pmus::Registers {
+    pub(crate) fn descriptions(&self) -> &Registers {
         &self.registers
     }
 

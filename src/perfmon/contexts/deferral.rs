@@ -13,8 +13,8 @@ use kernel::ffi::c_void;
 use kernel::prelude::*;
 
 use crate::helpers;
-use base::access::ProcessIdentity;
 use base::notifier::Notifier;
+use base::process_id::ProcessIdentity;
 
 /// A `struct pfm_deferral` (`src/perfmon/helpers/deferral.c`), which belongs to a context. The
 /// notifier in this structure wakes the readers of the context. The notifier also wakes the

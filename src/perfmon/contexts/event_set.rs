@@ -12,7 +12,7 @@ use perfmon_rules::claims::RegisterMask;
 use perfmon_rules::event_sets::{RunningMoments, SetRuns};
 use perfmon_rules::period::Attr;
 use perfmon_rules::program::{Allocator, MemorySize, RegisterMemory};
-use perfmon_rules::register_map::{PmdSet, RegisterBitmap};
+use perfmon_rules::register_bitmap::{PmdSet, RegisterBitmap};
 
 use base::account::MemoryCharge;
 

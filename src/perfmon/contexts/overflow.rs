@@ -21,7 +21,7 @@ use perfmon_rules::abi::{self, action, Message};
 use perfmon_rules::error::Error;
 use perfmon_rules::event_sets;
 use perfmon_rules::period::{is_virtual, Attr};
-use perfmon_rules::register_map::PmdSet;
+use perfmon_rules::register_bitmap::PmdSet;
 use protocols::ring::{THROTTLE, UNTHROTTLE};
 
 use crate::contexts::context::{Context, ContextState};

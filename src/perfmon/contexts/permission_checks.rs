@@ -8,7 +8,8 @@ use protocols::ring::EXEC;
 
 use crate::contexts::context::{Context, ContextState};
 use crate::contexts::phase::Target;
-use base::access::{self, AccessSnapshot, ProcessIdentity};
+use base::access::{self, AccessSnapshot};
+use base::process_id::ProcessIdentity;
 use base::{clock, task};
 
 impl ContextState {

@@ -7,7 +7,7 @@ use kernel::alloc::KBox;
 use kernel::prelude::*;
 use perfmon_rules::abi::MAX_VALUES;
 use perfmon_rules::messages::Queue;
-use perfmon_rules::register_map::PmdSet;
+use perfmon_rules::register_bitmap::PmdSet;
 
 use crate::sample_buffer::Buffer;
 

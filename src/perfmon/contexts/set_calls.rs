@@ -14,7 +14,7 @@ use perfmon_rules::abi::{Runs, SetInfo};
 use perfmon_rules::error::Error;
 use perfmon_rules::event_sets::{self, RunningMoments, SwitchPolicy};
 use perfmon_rules::period::Attr;
-use perfmon_rules::register_map::RegisterBitmap;
+use perfmon_rules::register_bitmap::RegisterBitmap;
 
 use crate::contexts::context::{Context, ContextState};
 use crate::contexts::event_set::{alloc_register_memory, EventSet, EventSetSlot, RegisterRequest};

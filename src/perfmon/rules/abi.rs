@@ -5,7 +5,8 @@
 
 use crate::error::Error;
 use crate::event_sets::SwitchPolicy;
-use crate::register_map::{RegisterBitmap, Scope};
+use crate::register_bitmap::RegisterBitmap;
+use crate::register_map::Scope;
 use crate::registers::SHORT;
 
 /// `pfarg_ctx.ctx_flags`: the context monitors a CPU instead of a thread.

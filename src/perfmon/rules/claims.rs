@@ -9,7 +9,8 @@
 //! must not share registers. If contexts of threads use a register, contexts of CPUs cannot claim
 //! this register, and vice versa.
 
-use crate::register_map::{kind, Map, RegisterBitmap, Scope, MAX_ROWS};
+use crate::register_bitmap::RegisterBitmap;
+use crate::register_map::{kind, Map, Scope, MAX_ROWS};
 
 /// A set of hardware registers, as bit masks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -8,7 +8,7 @@
 //! continues when the thread is switched out and in.
 
 use crate::error::Error;
-use crate::register_map::PmdSet;
+use crate::register_bitmap::PmdSet;
 
 /// `PFM_SETFL_OVFL_SWITCH`: a run of the set ends after a user-defined number of overflows.
 pub const OVFL_SWITCH: u32 = 0x01;

@@ -4,7 +4,8 @@
 
 use crate::abi::{Pmd, MAX_VALUES, RANDOM};
 use crate::random::Random;
-use crate::register_map::{kind, Map, PmdSet, Register};
+use crate::register_bitmap::PmdSet;
+use crate::register_map::{kind, Map, Register};
 
 /// The attributes of a PMD whose overflows produce samples.
 #[derive(Clone, Copy, Debug)]

@@ -7,7 +7,8 @@
 use core::mem::size_of;
 use core::ops::{Deref, DerefMut};
 
-use crate::register_map::{Register, RegisterBitmap, FIRST_SOFT};
+use crate::register_bitmap::RegisterBitmap;
+use crate::register_map::{Register, FIRST_SOFT};
 use protocols::self_page::CounterState;
 
 /// A control register to write.

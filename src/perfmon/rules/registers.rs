@@ -14,9 +14,8 @@ use crate::program::{
     copy_and_swap, delta, value, value_mut, Allocator, Counter, MemorySize, Program,
     RegisterMemory, VirtualCounter,
 };
-use crate::register_map::{
-    kind, Map, PmdSet, Register, RegisterBitmap, Scope, FIRST_SOFT, MAX_ROWS,
-};
+use crate::register_bitmap::{PmdSet, RegisterBitmap};
+use crate::register_map::{kind, Map, Register, Scope, FIRST_SOFT, MAX_ROWS};
 
 /// `PFM_REGFL_NO_EMUL64`, in `reg_flags` of a PMC: the PMDs that the PMC controls have the width of
 /// their counters instead of 64 bits.

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`abi`] | structures and ioctl numbers of `/dev/perfmon` |
 //! | [`register_map`] | logical registers: rows of a PMU description, values that may be written |
+//! | [`register_bitmap`] | sets of register numbers |
 //! | [`registers`], [`program`] | an event set's registers: 64-bit values, program of the PMU |
 //! | [`claims`] | registers that contexts use, so that threads and CPUs can share a PMU |
 //! | [`event_sets`] | conditions for switches of event sets, sums over the runs of a set |
@@ -26,5 +27,6 @@ pub mod messages;
 pub mod period;
 pub mod program;
 pub mod random;
+pub mod register_bitmap;
 pub mod register_map;
 pub mod registers;

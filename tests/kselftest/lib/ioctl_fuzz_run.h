@@ -39,7 +39,7 @@ static void run_victim(int kind)
 	signal(SIGIO, SIG_IGN);
 	close_range(3, ~0U, 0);
 	for (int n = 0; kind < 2 || n < 20; n++) {
-		for (int i = 0; i < 20 && kind != 1; i++) {
+		for (int i = 0; i < 5 && kind != 1; i++) {
 			p[0]++;
 			syscall(SYS_getppid);
 		}
@@ -48,7 +48,7 @@ static void run_victim(int kind)
 		 * The target process sleeps most of the time, so that the CPUs are free for the
 		 * processes that make calls.
 		 */
-		sleep_ms(5);
+		sleep_ms(20);
 	}
 	_exit(0);
 }

@@ -20,6 +20,8 @@ check() { # NAME COMMAND...: shows the output of the command if the command fail
 	[ $rc = 0 ] || { echo "# status $rc"; head -n 20 said | cut -c1-300 | sed 's/^/# /'; }
 	result $rc "$name"
 }
+# if_long COMMAND...: runs the command only in the long form of a test (make test-all).
+if_long() { [ -z "${LONG:-}" ] || "$@"; }
 # within SECONDS COMMAND...: repeats the command until it succeeds, at most SECONDS * 10 times with
 # pauses of 0.1 s, which take longer on a busy host. If the command never succeeds, prints the
 # output of its last attempt.

@@ -3,11 +3,12 @@
 # worlds: stock
 # guest: plain
 # timeout: 300
-# shellcheck disable=SC2010,SC2016,SC2086,SC2317,SC2329,SC3043
+# shellcheck disable=SC2010,SC2016,SC2086,SC2317,SC2329,SC3043,SC3045
 #
 # CPU 1 is taken offline and online while pfc stat, record and top monitor CPU 1. When CPU 1 is
 # online again, pfc must monitor CPU 1 again, and must report the time in which CPU 1 was not
-# monitored.
+# monitored. If a program is executed on CPU 1 while pfc records, its samples must have its names, also
+# if CPU 1 was offline before.
 #
 # Only the monitored programs run on CPU 1. This script and pfc run on CPU 0, except when pfc reads
 # the counts of CPU 1.
@@ -17,6 +18,9 @@
 own_mounts
 
 program=/tests/pfc_follow
+# The program $a spends its time in the function alpha_hot, and its twin $b in betaa_hot.
+dir=/tmp/hotplug
+a=$dir/a b=$dir/b
 
 set_online() { # 0|1
 	echo "$1" >/sys/devices/system/cpu/cpu1/online
@@ -142,6 +146,76 @@ test_top() {
 	stop || return 1
 	[ $rc = 0 ] && grep -q "^# .*, CPU 1 offline for [0-9.]* s$" said_by_pfc
 }
+# While pfc is stopped, CPU 1 goes offline and online, and another pfc attaches a context to CPU 1. A
+# CPU can have only one context, so the first pfc cannot monitor CPU 1 again.
+test_taken() { # VERB ARGUMENT...
+	local verb=$1
+	shift
+	start 2 "$@" || return 1
+	kill -STOP $pid
+	set_online 0
+	set_online 1
+	pfc stat -C 1 -o taken -e page-faults &
+	other=$!
+	within 60 has_contexts $other 1
+	kill -CONT $pid
+	within 60 lacks_contexts $pid 2
+	kill -INT $pid
+	wait $pid
+	rc=$?
+	kill -INT $other
+	wait $other
+	cat said_by_pfc
+	[ $rc = 2 ] && grep -q "^pfc: cannot $verb CPU 1 again: " said_by_pfc
+}
+# Starts the program $a in the background as $victim. After the file $dir/go exists, $a executes $b.
+# After the file $dir/more exists, $b spins.
+start_victim() {
+	rm -f $dir/go $dir/more
+	$a until $dir/go exec $b until $dir/more spin 200 &
+	victim=$!
+}
+# Makes $victim execute $b on CPU 1 and spin on CPU 0. The samples of the spin must have names of $b.
+exec_on_cpu1() {
+	taskset -p 2 $victim >/dev/null
+	touch $dir/go
+	within 20 grep -qx b /proc/$victim/comm
+	rc=$?
+	taskset -p 1 $victim >/dev/null
+	touch $dir/more
+	wait $victim
+	stop || return 1
+	pfc report -i x --sort comm,sym >table
+	head -n 8 table
+	[ $rc = 0 ] && grep -q " b .* betaa_hot$" table && ! grep -q " alpha_hot$" table
+}
+# CPU 1 is offline when pfc starts, and comes online before $a executes $b on it.
+test_exec_on_new_cpu() {
+	set_online 0
+	start_victim
+	start 1 record -p $victim -F 500 -o x
+	rc=$?
+	set_online 1
+	[ $rc = 0 ] || { kill -9 $victim; return 1; }
+	exec_on_cpu1
+}
+# CPU 1 goes offline and comes online while pfc records. pfc opens perf events for all tasks, which
+# end when their CPU goes offline.
+test_exec_after_gap() { # OPTIONS
+	start_victim
+	[ "$1" != -p ] || set -- "-p $victim"
+	start 1 record $1 -F 500 -o x || { kill -9 $victim; return 1; }
+	set_online 0
+	set_online 1
+	# Within this time, pfc detects that CPU 1 was offline, and opens its event on CPU 1 again.
+	sleep 0.5
+	exec_on_cpu1
+}
+# With so few open files, pfc record -p opens perf events for all tasks.
+test_exec_after_gap_with_few_files() (
+	ulimit -n 66
+	test_exec_after_gap -p
+)
 # pm_test "processors" takes all CPUs but CPU 0 offline, waits, and takes them online again. In make
 # test the kernel does not wait: no process runs during the wait, so pfc cannot notice it.
 test_suspend() {
@@ -157,25 +231,35 @@ test_suspend() {
 	is_least "$(value_of page-faults counts)" 2000 && [ -n "$(value_of not-counted:cpu1 counts)" ]
 }
 
+
 unload_modules
 taskset -p 1 $$ >/dev/null
 insmod /modules/perfcounters.ko
 insmod /modules/perfmon.ko
 insmod /modules/pfm_soft.ko
 insmod /modules/pfm_ring.ko
-plan 9
+if [ -n "${LONG:-}" ]; then plan 14; else plan 9; fi
 cd /tmp || exit 1
 begin_few_symbols
+rm -rf $dir
+mkdir $dir
+/tests/pfc_names copy $a && /tests/pfc_names twin $b
 check "9.6 pfc stat -a: a CPU that was offline is counted again, and the gap is a row" test_stat -a 2
-check "9.6 pfc stat -C 1: a CPU that was offline is counted again, and the gap is a row" test_stat "-C 1" 1
+if_long check "9.6 pfc stat -C 1: a CPU that was offline is counted again, and the gap is a row" test_stat "-C 1" 1
 check "9.6 pfc stat --json: the gap is an object" test_stat_json
 check "9.6 pfc stat -I: intervals after the gap are not marked" test_stat_interval
 check "9.6 pfc stat -a: a CPU that comes online for the first time is counted" test_stat_new_cpu
 check "9.6 pfc record -a: a CPU that was offline is sampled again, and pfc report shows the gap" test_record -a 2
-check "9.6 pfc record -C 1: a CPU that was offline is sampled again, and pfc report shows the gap" test_record "-C 1" 1
+if_long check "9.6 pfc record -C 1: a CPU that was offline is sampled again, and pfc report shows the gap" test_record "-C 1" 1
 check "9.6 pfc top: a CPU that was offline is sampled again, and the title shows the gap" test_top
+check "9.6 pfc record -p: an exec on a CPU that came online later gives samples the new names" test_exec_on_new_cpu
+if_long check "9.6 pfc record -p with few open files: an exec on a CPU that was offline gives samples the new names" test_exec_after_gap_with_few_files
+if_long check "9.6 pfc record -C 0: an exec on a CPU that was offline gives samples the new names" test_exec_after_gap "-C 0"
 check "9.6 pfc stat -a: CPUs are counted again after suspend" test_suspend
-rm -f counts lines said_by_pfc x table last_words
+check "9.6 pfc stat -a: status 2 if a CPU that was offline cannot be counted again" test_taken count stat -a -o counts -e page-faults
+if_long check "9.6 pfc record -a: status 2 if a CPU that was offline cannot be sampled again" test_taken sample record -a -F 500 -e cpu-clock -o x
+rm -rf $dir
+rm -f counts lines said_by_pfc taken x table last_words
 end_few_symbols
 unload_modules
 exit $failed

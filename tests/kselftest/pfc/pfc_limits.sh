@@ -55,6 +55,26 @@ test_refused() { # WORDS COMMAND...
 	cat words
 	[ $rc = 2 ] && grep -q "^pfc: cannot $what thread [0-9]*: Too many open files (os error 24); the limit of open files is $few: raise it (ulimit -Hn)" words
 }
+# Tests a limit of open files that allows a context for each thread of the victim, and few other
+# descriptors. pfc stat must end when the victim has exited. The victim is killed.
+test_ends_with_process() {
+	rm -f counts
+	(
+		ulimit -n $((nr_threads + 25))
+		exec pfc stat -x, -I 50 -o counts -e task-clock -p $victim
+	) 2>words &
+	stat=$!
+	within 60 grep -q task-clock counts
+	rc=$?
+	kill -9 $victim
+	wait $victim 2>/dev/null
+	within 60 has_ended $stat || kill -9 $stat
+	wait $stat
+	status=$?
+	cat words
+	echo "status $status"
+	[ $rc = 0 ] && [ $status = 0 ]
+}
 # Command that starts a process with 17 threads, ends the process when all of its threads exist, and
 # exits with STATUS.
 with_threads='
@@ -138,7 +158,7 @@ test_output() { # MESSAGE COMMAND...
 	[ $rc = 2 ] && grep -q "^pfc: $message" words
 }
 
-plan 20
+plan 21
 cd /tmp || exit 1
 unload_modules
 insmod /modules/perfcounters.ko
@@ -158,8 +178,7 @@ check "1.2 pfc record: the command keeps the soft limit" test_limit_of_command p
 check "3.1 pfc trace start: the command keeps the soft limit" test_limit_of_command pfc trace start t --format text -o t
 check "1.6 pfc stat -p: EMFILE at the hard limit, with the thread and the limit" test_refused count pfc stat -e task-clock
 check "1.6 pfc record -p: EMFILE at the hard limit, with the thread and the limit" test_refused sample pfc record -e task-clock -o r
-kill -9 $victim
-wait $victim 2>/dev/null
+check "1.6 pfc stat -p near the hard limit of open files: until the process has exited" test_ends_with_process
 check "1.2 pfc stat: status 2 and a number if threads were not counted" test_missed "were not counted; of the first: cannot count a thread" pfc stat -e task-clock -o counts
 check "1.2 pfc record: status 2 and a number if threads were not sampled" test_missed "are missing; of the first: cannot sample a thread" pfc record -e task-clock -o r
 check "pfc list: EMFILE with the file and the limit" test_messages pfc list

@@ -33,6 +33,13 @@ __attribute__((noinline)) void alpha_hot(__u64 rounds)
 		work_done++;
 }
 
+/* Uses no memory, so that its code can run at another address. */
+__attribute__((noinline)) static void alpha_hot_mapped(__u64 rounds)
+{
+	while (rounds--)
+		__asm__ volatile("");
+}
+
 /* A function in assembler code without the directives .type and .size. */
 void bare_hot(__u64 rounds);
 __asm__(".text\n"
@@ -94,6 +101,25 @@ static int spin_compiled(const char *mapping, __u64 ms)
 	fclose(map);
 	spin_in((void (*)(__u64))mem, ms);
 	return 0;
+}
+
+/*
+ * Maps alpha_hot_mapped() from the file of this program or of its twin, runs the code, and unmaps
+ * it. The address is the same for each file, as if a library was loaded in place of another one.
+ */
+static int spin_mapped(const char *path, __u64 ms)
+{
+	extern const char __ehdr_start[];
+	size_t offset = (size_t)alpha_hot_mapped - (size_t)__ehdr_start, size = 2 * 4096;
+	int fd = open(path, O_RDONLY);
+	char *mem = mmap((void *)0x500000000000, size, PROT_READ | PROT_EXEC,
+			 MAP_PRIVATE | MAP_FIXED, fd, offset & ~4095UL);
+
+	if (fd < 0 || mem == MAP_FAILED)
+		return 1;
+	close(fd);
+	spin_in((void (*)(__u64))(mem + offset % 4096), ms);
+	return munmap(mem, size);
 }
 
 /* Returns the build id in an ELF file that was read into memory, and stores its length in *len. */
@@ -231,6 +257,10 @@ static int run_steps(char **argv)
 			spin_in(vdso_hot, atoi(*++argv));
 		} else if (!strcmp(*argv, "compiled")) {
 			if (spin_compiled(argv[1], atoi(argv[2])))
+				return 1;
+			argv += 2;
+		} else if (!strcmp(*argv, "mapped")) {
+			if (spin_mapped(argv[1], atoi(argv[2])))
 				return 1;
 			argv += 2;
 		} else if (!strcmp(*argv, "until")) {

@@ -107,6 +107,23 @@ test_exec_in_shell() {
 	run_pfc record -a -F 1000 -o x -- sh -c "$a spin $ms; exec $b spin $ms" || return 1
 	has_both_programs x
 }
+# Without perf_event_open(), one message must report the error, and for how long names may be wrong.
+test_exec_on_cpus_without_perf() {
+	via=refuse_perf
+	run_pfc record -a -F 1000 -o x -- $a spin 200 exec $b spin 300 2>said_by_pfc
+	rc=$?
+	via=""
+	cat said_by_pfc
+	[ $rc = 0 ] && has_both_programs x &&
+		[ "$(grep -c "^pfc: names are read from /proc, .*Permission denied.* up to 100 ms .*CAP_PERFMON" said_by_pfc)" = 1 ]
+}
+# Code of $b is mapped at the address of code of $a that was unmapped. Samples in the code of $b must
+# not have the name of the function of $a.
+test_mapped_in_place() {
+	run_pfc record -F 1000 -o x $a mapped $a 100 mapped $b 600 || return 1
+	report x
+	[ "$(percent_of betaa_hot_mapped)" -ge 30 ] && [ "$(percent_of alpha_hot_mapped)" -le 25 ]
+}
 test_exec_of_command() {
 	run_pfc record -F 1000 -o x $a spin $ms exec $b spin $ms || return 1
 	has_both_programs x
@@ -291,12 +308,8 @@ check_both_ways() { # NAME COMMAND...
 	check "$name, without perf" "$@"
 	via=""
 }
-# Runs the command only in a long run (make test-all).
-if_long() { # COMMAND...
-	[ -z "${LONG:-}" ] || "$@"
-}
 
-if [ -n "${LONG:-}" ]; then plan 35; else plan 10; fi
+if [ -n "${LONG:-}" ]; then plan 37; else plan 12; fi
 cd /tmp || exit 1
 begin_few_symbols
 unload_modules
@@ -311,6 +324,7 @@ chmod 777 /tmp/nobody
 /tests/pfc_names copy_noid $dir/a_noid && /tests/pfc_names twin_noid $dir/b_noid
 check_both_ways "1.9 pfc record -p sees an exec" test_exec_of_process
 check "1.9 pfc record -a sees an exec in a shell" test_exec_in_shell
+check "1.9 pfc record -a without perf sees an exec, and reports for how long names may be wrong" test_exec_on_cpus_without_perf
 check "1.9 a program that is replaced while it runs keeps its names or has none" test_replaced $a $b
 if_long check "1.9 a program without a build id that is replaced has no names" test_replaced $dir/a_noid $dir/b_noid
 check "1.9 pfc record takes no names from another mount name space" test_mount_namespace
@@ -318,6 +332,7 @@ check "1.9 a thread has the name that it gave itself" test_thread_name worker th
 if_long check "1.9 a child has the name of the parent that forked it" test_thread_name renamed name renamed fork spin $ms
 check "1.9 pfc record and pfc top name a process in a pid name space" test_pid_namespace_process
 via=refuse_perf
+check "1.9 code that is mapped in place of other code has its own names or none, without perf" test_mapped_in_place
 if_long check "1.9 a program that is replaced while it runs keeps its names or has none, without perf" test_replaced $a $b
 if_long check "1.9 a program without a build id that is replaced has no names, without perf" test_replaced $dir/a_noid $dir/b_noid
 if_long check "1.9 pfc record takes no names from another mount name space, without perf" test_mount_namespace

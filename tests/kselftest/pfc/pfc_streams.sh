@@ -6,7 +6,8 @@
 #
 # Tests pfc stat, record and trace with a standard error that cannot be written: a full disk, or a
 # pipe whose reader has been killed. The command must run to its end, its status must be kept, and
-# the file of a recording must be complete.
+# the file of a recording must be complete. The status of the command of pfc trace must also be kept
+# if the reader of standard output has ended.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -115,12 +116,21 @@ test_trace() {
 	rm -f ended
 	has_status 3 fails_in_stderr /dev/full pfc trace start t --format text -o events -- sh -c "$slow" && [ -e ended ] && [ -e events ]
 }
+test_trace_closed_stdout() {
+	rm -f ended
+	{
+		pfc trace start t -e 'app:*' --format text -- sh -c "/tests/pfc_trace app 1000 0; : >ended; exit 3" 2>words
+		echo $? >status
+	} | :
+	cat words status
+	[ "$(cat status)" = 3 ] && [ -e ended ] && grep -q "^pfc: the reader of standard output has ended" words
+}
 test_messages() {
 	pfc trace list 2>/dev/full && pfc read pfc_nothing 2>/dev/full
 	[ $? = 1 ]
 }
 
-plan 9
+plan 10
 mkdir -p /tmp/streams
 cd /tmp/streams || exit 1
 unload_modules
@@ -136,6 +146,7 @@ check "pfc record: standard error is full: the file is complete, the status kept
 check "pfc record -a: standard error has no reader: the file is complete" test_record_closed_pipe
 check "pfc record --switch-output: standard error is full: all files are complete" test_record_switch
 check "pfc trace start: standard error is full: the command's status is kept" test_trace
+check "pfc trace start: standard output has no reader: the command's status is kept" test_trace_closed_stdout
 check "pfc: standard error is full: no message, the same status" test_messages
 end_few_symbols
 unload_modules

@@ -202,34 +202,35 @@ static void do_extra_operation(void)
 	long level[1] = { 1 | random_below(16) }, entry[5];
 	char path[80];
 
-	switch (random_below(16)) {
+	/*
+	 * The accounting settings are written rarely, because each write attaches or detaches all
+	 * probes.
+	 */
+	if (!random_below(32)) {
+		if (random_below(2))
+			write_line(WRITE_SETTINGS, SETTINGS, numbers, 4);
+		else
+			write_line(WRITE_LEVELS, LEVELS, level, 1);
+		return;
+	}
+	switch (random_below(14)) {
 	case 0:
-		/*
-		 * The accounting settings are written rarely, because each write attaches or
-		 * detaches all probes.
-		 */
-		write_line(WRITE_SETTINGS, SETTINGS, numbers, 4);
-		break;
 	case 1:
-		write_line(WRITE_LEVELS, LEVELS, level, 1);
-		break;
 	case 2:
-	case 3:
-	case 4:
 		entry[0] = random_pid();
 		memcpy(entry + 1, numbers, 4 * sizeof(*entry));
 		write_line(WRITE_ENTRIES, "/proc/ppa/ppactl", entry, 5);
 		break;
-	case 5:
-	case 6:
+	case 3:
+	case 4:
 		snprintf(path, sizeof(path), "/proc/ppa/%ld/ppactl", random_pid());
 		write_line(WRITE_ENTRY, path, numbers, 4);
 		break;
-	case 7:
+	case 5:
 		read_text(READ_SYSTEM, "/proc/rawsysppa", sizeof(__u64) * PPA_NR_CPU_VALUES);
 		break;
-	case 8:
-	case 9:
+	case 6:
+	case 7:
 		read_text(READ_TASKS, "/dev/ppa", sizeof(struct ppa_task));
 		break;
 	default:

@@ -216,7 +216,7 @@ static void test_max_ended_bytes(void)
 }
 
 /* More processes than a call visits without releasing the lock of tracing. */
-#define NR_READ		1000
+#define NR_READ		gate_or_long(300, 1000)
 
 /*
  * Tests calls that visit the buffers of many processes. All processes have ended, and each has an

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of the registers of a context: which values a user may write to the registers, and which
-//! values the rules then write to the PMU. Narrow counters are compared with a model that counts in
-//! 64 bits.
+//! Tests of a context's registers: which values a user may write, and which values the rules then
+//! write to the PMU. Narrow counters are compared with a model that counts in 64 bits.
 #![cfg(not(loom))]
 
 mod pmu;
@@ -10,7 +9,8 @@ mod pmu;
 use perfmon_rules::abi::{Ctx, Load, Pmc, Pmd, Start};
 use perfmon_rules::claims::{RegisterMask, RegisterUsers};
 use perfmon_rules::error::Error;
-use perfmon_rules::register_map::{kind, Register, RegisterBitmap, Scope, FIRST_SOFT};
+use perfmon_rules::register_bitmap::RegisterBitmap;
+use perfmon_rules::register_map::{kind, Register, Scope, FIRST_SOFT};
 use perfmon_rules::registers::{check_pmc, NO_EMUL64, SHORT};
 use pmu::{
     counter, event_select, pmu, registers, virtual_counter, Pmu, ENABLE_BIT, INT_BIT, OS_BIT,

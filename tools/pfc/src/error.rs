@@ -2,10 +2,12 @@
 
 //! Errors that end `pfc`, with their messages, advice for the user, and exit statuses.
 
-use std::ffi::OsString;
+use std::env;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -126,6 +128,9 @@ impl fmt::Display for Failure {
             Self::Command(program, e) => {
                 let program = visible::escape_os(program);
                 match e.kind() {
+                    ErrorKind::NotFound if self.has_program_file() => {
+                        write!(f, "cannot run '{program}': {e}: its interpreter is missing, which is the program after #! in a script, or the dynamic loader")
+                    }
                     ErrorKind::NotFound => {
                         write!(f, "cannot run '{program}': command not found")
                     }
@@ -153,24 +158,52 @@ impl Failure {
         })
     }
 
-    /// Prints the error message to standard error and returns the exit status of `pfc`.
+    /// Returns true if standard output is a pipe that its reader has closed. In `pfc list | head
+    /// -1`, for example, head closes the pipe.
+    pub fn is_closed_stdout(&self) -> bool {
+        matches!(self, Self::Write(e) if e.kind() == ErrorKind::BrokenPipe)
+    }
+
+    /// Prints the error message to standard error and returns the exit status of `pfc`. A closed
+    /// standard output is not an error.
     pub fn report(&self) -> ExitCode {
         match self {
-            // In `pfc list | head -1`, for example, head closes the pipe, and pfc exits with
-            // success.
-            Self::Write(e) if e.kind() == ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
+            _ if self.is_closed_stdout() => return ExitCode::SUCCESS,
             Self::InvalidFilter(lines) => message::print_message_lines(&format!("pfc: {lines}")),
             _ => message!("pfc: {self}"),
         }
-        ExitCode::from(match self {
+        ExitCode::from(self.exit_status())
+    }
+
+    fn exit_status(&self) -> u8 {
+        match self {
             Self::NoMatch(_) => 1,
             // Shells use the same exit statuses: 127 if a command is not found, 126 if a command
             // cannot be executed.
-            Self::Command(_, e) if e.kind() == ErrorKind::NotFound => 127,
+            Self::Command(_, e) if e.kind() == ErrorKind::NotFound && !self.has_program_file() => {
+                127
+            }
             Self::Command(..) => 126,
             _ => 2,
-        })
+        }
     }
+
+    /// Returns true if the file of a command exists, which exec could not execute. If exec has
+    /// failed with ENOENT although the file exists, the interpreter of the file does not exist.
+    fn has_program_file(&self) -> bool {
+        matches!(self, Self::Command(program, _) if is_in_path(program))
+    }
+}
+
+/// Returns true if the program is a file. If its name has no slash, the directories of `PATH` are
+/// searched, as exec does.
+fn is_in_path(program: &OsStr) -> bool {
+    if program.as_bytes().contains(&b'/') {
+        return Path::new(program).is_file();
+    }
+    let path = env::var_os("PATH").unwrap_or_default();
+    let mut directories = env::split_paths(&path);
+    directories.any(|directory| directory.join(program).is_file())
 }
 
 /// Returns advice for a file of /sys or /proc that does not exist because /sys or /proc is not
@@ -188,13 +221,15 @@ fn unmounted_filesystem_advice(action: &str, error: &io::Error) -> &'static str 
     }
 }
 
-/// Returns advice for the failure to open a device: the advice of [`limits::advice`] if a limit was
-/// reached, and otherwise the advice to check that the module is loaded.
+/// Returns advice for the failure to open a device: a missing driver, or a limit that was reached.
+/// For other errors, the advice is empty.
 fn device_open_advice(error: &io::Error) -> String {
-    let advice = limits::advice(error);
-    match advice.is_empty() {
-        true => "; check that the module is loaded: lsmod | grep -E 'perf|ppa'".to_owned(),
-        false => advice,
+    match error.raw_os_error() {
+        // The device file exists, but no driver is registered for its number.
+        Some(libc::ENXIO | libc::ENODEV) => {
+            "; check that the module is loaded: lsmod | grep -E 'perf|ppa'".to_owned()
+        }
+        _ => limits::advice(error),
     }
 }
 
@@ -291,6 +326,35 @@ fn tracing_error_message(error: &perftrace_reader::Error) -> String {
 #[allow(clippy::disallowed_methods, reason = "texts of the tests")]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pfc_advice_to_load_a_module_is_for_a_missing_driver() {
+        let message = |errno| {
+            let error = io::Error::from_raw_os_error(errno);
+            counters_error_message(&Error::Open("/dev/perfcounters".into(), error))
+        };
+        assert!(message(libc::ENXIO).contains("; check that the module is loaded: lsmod"));
+        for errno in [libc::ENOMEM, libc::EINTR, libc::EMFILE] {
+            assert!(!message(errno).contains("lsmod"));
+        }
+    }
+
+    #[test]
+    fn pfc_program_without_interpreter_is_not_missing_itself() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let script = directory.path().join("script");
+        let failure = || {
+            let error = io::Error::from_raw_os_error(libc::ENOENT);
+            Failure::Command(script.clone().into(), error)
+        };
+        assert!(failure().to_string().ends_with("': command not found"));
+        assert_eq!(failure().exit_status(), 127);
+        std::fs::write(&script, "#!/nonexistent/sh\n").expect("room");
+        let message = failure().to_string();
+        assert!(message.contains("': No such file or directory (os error 2): its interpreter"));
+        assert_eq!(failure().exit_status(), 126);
+        assert!(is_in_path(OsStr::new("sh")) && !is_in_path(OsStr::new("no_such_command")));
+    }
 
     #[test]
     fn pfc_permission_advice_fits_the_device() {

@@ -7,9 +7,12 @@
 //! a new context to it. The time in which a monitored CPU has no context is called a gap.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
+use crate::limits;
 use crate::record::now;
 use crate::stat::parse_cpu_list;
 use crate::text_file;
@@ -17,6 +20,8 @@ use crate::text_file;
 /// The sysfs file with the list of online CPUs. The kernel does not notify readers of the list of
 /// online CPUs when a CPU goes offline or comes online.
 pub const ONLINE: &str = "/sys/devices/system/cpu/online";
+/// The sysfs file with the list of the CPUs that the machine has, online or offline.
+const PRESENT: &str = "/sys/devices/system/cpu/present";
 /// The time between two reads of [`ONLINE`] while a monitored CPU is offline.
 const OFFLINE_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The time between two reads of [`ONLINE`] while all monitored CPUs have contexts. A CPU that
@@ -62,6 +67,8 @@ pub struct MonitoredCpus {
     /// gap starts at `began_at_ns`.
     began_at_ns: u64,
     next_check: Instant,
+    /// The error of the last read of [`ONLINE`]; `None` if the last read succeeded.
+    read_error: Option<io::Error>,
 }
 
 /// Returns the CPUs that are online, in ascending order.
@@ -71,14 +78,39 @@ pub struct MonitoredCpus {
 /// Returns the error of reading [`ONLINE`], or `InvalidData` if the file does not contain a list of
 /// CPUs.
 pub fn online_cpus() -> io::Result<Vec<u32>> {
-    let list = text_file::read(ONLINE)?;
+    read_cpu_list(ONLINE)
+}
+
+/// Returns the CPUs that the machine has, online or offline, in ascending order.
+///
+/// # Errors
+///
+/// Returns the error of reading [`PRESENT`], or `InvalidData` if the file does not contain a list
+/// of CPUs.
+pub fn present_cpus() -> io::Result<Vec<u32>> {
+    read_cpu_list(PRESENT)
+}
+
+fn read_cpu_list(path: &str) -> io::Result<Vec<u32>> {
+    let list = text_file::read(path)?;
     parse_cpu_list(list.trim()).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
 }
 
-/// Returns true if the CPU is online. A CPU that was online when the user's list of CPUs was
-/// checked can be offline now.
+/// Returns a number that changes each time the CPU comes online. Returns `None` if the CPU is
+/// offline.
+///
+/// The number is the inode of the CPU's directory `topology` in sysfs. The kernel removes the
+/// directory when the CPU goes offline, and makes a new one when the CPU comes online.
+pub fn read_cpu_generation(cpu: u32) -> Option<u64> {
+    let topology = fs::metadata(format!("/sys/devices/system/cpu/cpu{cpu}/topology"));
+    Some(topology.ok()?.ino())
+}
+
+/// Returns false if the CPU is offline, and true if the CPU is online or [`ONLINE`] cannot be read.
+/// Called after a failed call on the CPU: if the result is true, the caller reports the error of
+/// that call. A CPU that was online when the user's list of CPUs was checked can be offline now.
 pub fn is_online(cpu: u32) -> bool {
-    online_cpus().unwrap_or_default().contains(&cpu)
+    online_cpus().map_or(true, |online| online.contains(&cpu))
 }
 
 impl MonitoredCpus {
@@ -93,6 +125,7 @@ impl MonitoredCpus {
             ended_gaps: Vec::new(),
             began_at_ns: now(),
             next_check: Instant::now() + IDLE_POLL_INTERVAL,
+            read_error: None,
         }
     }
 
@@ -131,7 +164,7 @@ impl MonitoredCpus {
     }
 
     /// Returns the CPUs that are online and need a context. Returns no CPUs before the time
-    /// [`Self::next_check`].
+    /// [`Self::next_check`], or if [`ONLINE`] cannot be read: see [`Self::read_problem`].
     pub fn online_again(&mut self) -> Vec<u32> {
         let now = Instant::now();
         if now < self.next_check {
@@ -142,7 +175,30 @@ impl MonitoredCpus {
                 true => OFFLINE_POLL_INTERVAL,
                 false => IDLE_POLL_INTERVAL,
             };
-        self.select_cpus_without_context(&online_cpus().unwrap_or_default())
+        self.select_online_again(online_cpus())
+    }
+
+    /// Returns the CPUs of `online` that need a context, and keeps the error of reading `online`.
+    fn select_online_again(&mut self, online: io::Result<Vec<u32>>) -> Vec<u32> {
+        match online {
+            Ok(online) => {
+                self.read_error = None;
+                self.select_cpus_without_context(&online)
+            }
+            Err(error) => {
+                self.read_error = Some(error);
+                Vec::new()
+            }
+        }
+    }
+
+    /// Returns a message if the last read of [`ONLINE`] failed.
+    pub fn read_problem(&self) -> Option<String> {
+        let error = self.read_error.as_ref()?;
+        let advice = limits::advice(error);
+        Some(format!(
+            "cannot read {ONLINE}: {error}{advice}; CPUs that have come online are missing"
+        ))
     }
 
     fn select_cpus_without_context(&self, online: &[u32]) -> Vec<u32> {
@@ -201,6 +257,19 @@ mod tests {
         assert!(cpus.take_gaps().is_empty() && !cpus.had_gap());
         let sum = sum_by_cpu(&[a, b]);
         assert_eq!(sum[&1].as_nanos() as u64, b.end - a.start);
+    }
+
+    #[test]
+    fn hotplug_unreadable_list_of_cpus_is_a_problem_until_it_is_read() {
+        let mut cpus = MonitoredCpus::new(&[0, 1], true);
+        cpus.detach(1);
+        let error = io::Error::from_raw_os_error(libc::EMFILE);
+        assert!(cpus.select_online_again(Err(error)).is_empty());
+        let problem = cpus.read_problem().expect("a problem");
+        let begin = "cannot read /sys/devices/system/cpu/online: Too many open files (os error 24); the limit of open files is ";
+        assert!(problem.starts_with(begin), "{problem}");
+        assert_eq!(cpus.select_online_again(Ok(vec![0, 1])), [1]);
+        assert_eq!(cpus.read_problem(), None);
     }
 
     #[test]

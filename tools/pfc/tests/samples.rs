@@ -24,7 +24,7 @@ fn r1_9_a_file_that_is_no_perf_data_is_refused() {
         &["script", "--folded", "-i", "/dev/null"],
         "not a perf.data",
     );
-    assert_refused(&["report", "-i", "/"], "cannot read");
+    assert_refused(&["report", "-i", "/"], "cannot read /: Is a directory");
 }
 
 #[test]

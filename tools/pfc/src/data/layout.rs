@@ -6,6 +6,8 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
+use rustix::time::{clock_gettime, ClockId};
+
 use super::attr_flags::{
     CLOCK_ID, COMM, COMM_EXEC, EXCLUDE_KERNEL, EXCLUDE_USER, FREQ, ID_ALL, INHERIT, MMAP, MMAP2,
     TASK,
@@ -25,6 +27,11 @@ const FEATURE_OSRELEASE: u32 = 4;
 const FEATURE_ARCH: u32 = 6;
 const FEATURE_CMDLINE: u32 = 11;
 const FEATURE_EVENT_DESC: u32 = 12;
+const FEATURE_CLOCK_DATA: u32 = 29;
+
+/// The version of the layout of the feature CLOCK_DATA.
+const CLOCK_DATA_VERSION: u32 = 1;
+
 /// The number of pfc's own feature, which contains the boot ID of the kernel. perf does not define
 /// this number, and other programs skip the feature.
 pub const BOOT_ID: u32 = 127;
@@ -82,12 +89,13 @@ impl Attribute {
 /// The size in bytes of the table of features, which holds the offset and the size of each
 /// feature's contents.
 pub(super) const FEATURE_TABLE_BYTES: usize = 16 * WRITTEN_FEATURES.len();
-const WRITTEN_FEATURES: [u32; 6] = [
+const WRITTEN_FEATURES: [u32; 7] = [
     FEATURE_BUILD_ID,
     FEATURE_OSRELEASE,
     FEATURE_ARCH,
     FEATURE_CMDLINE,
     FEATURE_EVENT_DESC,
+    FEATURE_CLOCK_DATA,
     BOOT_ID,
 ];
 
@@ -127,6 +135,7 @@ impl FileLayout {
                 encode_header_string(rustix::system::uname().machine().to_bytes()),
                 words,
                 Vec::new(),
+                encode_clock_data_feature(),
                 kernel.boot_id.clone(),
             ],
             total_record_bytes: 0,
@@ -223,6 +232,20 @@ impl FileLayout {
         }
         to
     }
+}
+
+/// Returns the contents of the feature CLOCK_DATA: the present time on the clock of records and on
+/// the clock of files. Readers use it to compare the times of records with the times of files.
+fn encode_clock_data_feature() -> Vec<u8> {
+    let mut to = CLOCK_DATA_VERSION.to_le_bytes().to_vec();
+    to.extend(CLOCK_MONOTONIC.to_le_bytes());
+    for clock in [ClockId::Realtime, ClockId::Monotonic] {
+        let now = clock_gettime(clock);
+        let seconds = now.tv_sec.unsigned_abs().wrapping_mul(1_000_000_000);
+        let time = seconds.wrapping_add(now.tv_nsec.unsigned_abs());
+        to.extend(time.to_le_bytes());
+    }
+    to
 }
 
 /// Returns the text as a perf header string: a 32-bit length, the text, and NUL bytes. The length

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::rc::Rc;
+use std::time::SystemTime;
 
 use super::files::FileIdentity;
 
@@ -23,6 +24,8 @@ pub struct MappedRegion {
     /// The path of the mapped file, or the name of a mapping without a file. It need not be UTF-8.
     pub object: Rc<OsStr>,
     pub identity: FileIdentity,
+    /// The time at which the file was mapped, or a later time; `None` if the time is not known.
+    pub mapped_at: Option<SystemTime>,
 }
 
 /// The mappings of a process or of the kernel, keyed by start address.
@@ -194,6 +197,7 @@ mod tests {
             file_offset: offset,
             object: OsStr::new(object).into(),
             identity: FileIdentity::Any,
+            mapped_at: None,
         }
     }
 

@@ -14,9 +14,11 @@ use perfmon::ring::Sample;
 use super::address_space::MAX_COPIED_REGIONS;
 use super::fuzz::{encode_elf_file, read_test_profile, write_temporary_file};
 use super::read::read_profile;
-use super::Profile;
+use super::{Profile, Reader};
 use crate::data::record::Region;
-use crate::data::{encode_file, Attribute, Encoder, SampleId};
+use crate::data::{encode_file, encode_file_of, Attribute, Encoder, SampleId};
+use crate::kernel_identity::KernelIdentity;
+use crate::record::now;
 
 /// Returns an ELF file without a build ID, which has functions of these names at 0x1100, 0x1180 and
 /// so on.
@@ -50,10 +52,10 @@ fn sampled_function_name(file: &Path) -> String {
     profile.leaf_frame(&profile.samples[0]).symbol.to_string()
 }
 
-#[test]
-fn r1_9_a_program_that_was_overwritten_later_gives_no_names() {
-    let path = write_temporary_file(&encode_program_with_functions(&["first_hot"]));
-    let metadata = fs::metadata(&path).expect("a file");
+/// Returns a file with a sample of process `pid` in the program at `path`, which has no build ID.
+/// The program was mapped at the time `mapped_at`, on the clock of [`now`].
+fn encode_sample_in_program(path: &Path, pid: u32, mapped_at: u64) -> Vec<u8> {
+    let metadata = fs::metadata(path).expect("a file");
     let device = metadata.dev();
     let mut encoder = Encoder::default();
     let region = Region {
@@ -61,33 +63,149 @@ fn r1_9_a_program_that_was_overwritten_later_gives_no_names() {
         end: 0x2000,
         device: (rustix::fs::major(device), rustix::fs::minor(device)),
         inode: metadata.ino(),
-        path: path.to_path_buf().into(),
+        path: path.into(),
         ..Region::default()
     };
     let id = SampleId {
-        pid: 10,
-        tid: 10,
-        time: 1,
+        pid,
+        tid: pid,
+        time: mapped_at,
         cpu: 0,
         id: 1,
     };
     encoder.mmap2(&region, &id);
     let sample = Sample {
         ip: 0x1110,
-        pid: 10,
-        tid: 10,
-        time: 2,
+        pid,
+        tid: pid,
+        time: mapped_at + 1,
         ..Sample::default()
     };
     encoder.sample(&sample, 1);
-    let recorded = write_temporary_file(&encode_file(&[test_event()], false, &[&encoder.bytes]));
-    assert_eq!(sampled_function_name(&recorded), "first_hot");
-    // The kernel may take the time of a file from the last clock tick. Wait, so that the new file
-    // gets a later time.
+    encode_file(&[test_event()], false, &[&encoder.bytes])
+}
+
+/// Waits until a file that is changed gets a later time: the kernel may take the time of a file
+/// from the last clock tick.
+fn wait_for_clock_tick() {
     sleep(Duration::from_millis(50));
+}
+
+#[test]
+fn r1_9_a_program_that_was_overwritten_later_gives_no_names() {
+    let path = write_temporary_file(&encode_program_with_functions(&["first_hot"]));
+    let inode = fs::metadata(&path).expect("a file").ino();
+    wait_for_clock_tick();
+    let recorded = write_temporary_file(&encode_sample_in_program(&path, 10, now()));
+    assert_eq!(sampled_function_name(&recorded), "first_hot");
+    wait_for_clock_tick();
     fs::write(&path, encode_program_with_functions(&["other_hot"])).expect("room");
-    assert_eq!(fs::metadata(&path).expect("a file").ino(), metadata.ino());
-    assert_eq!(sampled_function_name(&recorded), "[unknown]");
+    assert_eq!(fs::metadata(&path).expect("a file").ino(), inode);
+    // A copy of a recording is newer than the recording.
+    let copy = write_temporary_file(&fs::read(&recorded).expect("a file"));
+    assert_eq!(sampled_function_name(&copy), "[unknown]");
+    let (_, messages) = read_profile(&copy, false).expect("samples");
+    assert!(
+        messages[0].ends_with("its contents or attributes were changed after it was mapped"),
+        "{messages:?}"
+    );
+}
+
+/// A live display reads the samples of a program, and the program is then overwritten in place.
+#[test]
+fn r1_9_a_live_display_reads_a_program_again_that_was_overwritten() {
+    let path = write_temporary_file(&encode_program_with_functions(&["first_hot"]));
+    let mut reader = Reader::default();
+    let mut name = |pid, mapped_at| {
+        let samples = encode_sample_in_program(&path, pid, mapped_at);
+        reader.add_file(samples).expect("samples");
+        let profile = &reader.profile;
+        let name = profile.leaf_frame(&profile.samples[0]).symbol.to_string();
+        reader.end_table();
+        name
+    };
+    wait_for_clock_tick();
+    let before = now();
+    assert_eq!(name(10, before), "first_hot");
+    wait_for_clock_tick();
+    fs::write(&path, encode_program_with_functions(&["other_hot"])).expect("room");
+    wait_for_clock_tick();
+    // The table that is being made while the program is overwritten may still have old names.
+    name(10, before);
+    assert_eq!(name(11, now()), "other_hot");
+    assert_eq!(name(10, before), "[unknown]");
+}
+
+/// Only a file whose contents are wrong gets the question what the file is.
+#[test]
+fn r1_9_errors_of_the_system_are_not_blamed_on_the_contents_of_a_file() {
+    let message = |path: &Path| {
+        let failure = read_profile(path, false).err();
+        failure.expect("no samples").to_string()
+    };
+    assert_eq!(
+        message(Path::new("/")),
+        "cannot read /: Is a directory (os error 21)"
+    );
+    let question = "; is it a file of pfc record or perf record, and whole?";
+    assert!(message(&write_temporary_file(b"no samples")).ends_with(question));
+}
+
+/// Returns the name of a function in anonymous memory of process `pid`, and the messages of pfc.
+/// The file was recorded on the kernel `kernel`, and the process called exec at the time `exec`.
+fn jit_function_name(kernel: &KernelIdentity, pid: u32, exec: u64) -> (String, Vec<String>) {
+    let id = |time| SampleId {
+        pid,
+        tid: pid,
+        time,
+        cpu: 0,
+        id: 1,
+    };
+    let mut encoder = Encoder::default();
+    encoder.comm(b"compiler", true, &id(exec));
+    let region = Region {
+        start: 0x1000,
+        end: 0x2000,
+        path: "//anon".into(),
+        ..Region::default()
+    };
+    encoder.mmap2(&region, &id(exec + 1));
+    let sample = Sample {
+        ip: 0x1008,
+        pid,
+        tid: pid,
+        time: exec + 2,
+        ..Sample::default()
+    };
+    encoder.sample(&sample, 1);
+    let file = encode_file_of(kernel, &[test_event()], false, &[&encoder.bytes]);
+    let file = write_temporary_file(&file);
+    let (profile, messages) = read_profile(&file, false).expect("samples");
+    let name = profile.leaf_frame(&profile.samples[0]).symbol.to_string();
+    (name, messages)
+}
+
+#[test]
+fn r1_9_a_perf_map_of_another_process_with_the_same_id_gives_no_names() {
+    // The kernel never gives this process ID: the limit is 2^22.
+    let pid = (1 << 23) + 2;
+    let path = format!("/tmp/perf-{pid}.map");
+    fs::write(&path, "1000 10 compiled\n").expect("room");
+    let kernel = KernelIdentity::of_running();
+    let exec = now();
+    let used = jit_function_name(&kernel, pid, exec);
+    let (name, messages) = jit_function_name(&kernel, pid, exec + 1_000_000_000);
+    let another_boot = KernelIdentity {
+        boot_id: b"another".to_vec(),
+        ..kernel
+    };
+    let of_another_boot = jit_function_name(&another_boot, pid, exec);
+    fs::remove_file(&path).expect("a file");
+    assert_eq!(used, ("compiled".to_owned(), Vec::new()));
+    assert_eq!(name, "[unknown]");
+    assert!(messages[0].contains(&format!("in the processes {pid}: ")));
+    assert_eq!(of_another_boot.0, "[unknown]");
+    assert!(of_another_boot.1[0].contains("the file is of another boot"));
 }
 
 #[test]

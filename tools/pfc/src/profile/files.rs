@@ -5,7 +5,7 @@
 //! A path does not identify a file: a program may be replaced while it runs, and in another mount
 //! namespace the path may name another file. A file is therefore used only if it has the build ID
 //! that was recorded for the mapping. If no build ID was recorded, the device and the inode must
-//! match, and the file must be unchanged since the recording.
+//! match, and the file must be unchanged since it was mapped.
 
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata};
@@ -50,9 +50,6 @@ pub enum FileIdentity {
         /// The major and the minor number of the file's device.
         device: (u32, u32),
         inode: u64,
-        /// The time of the recording. A file that was changed later is not the mapped file, even if
-        /// it has the same inode. `None` if the time is not known.
-        unchanged_since: Option<SystemTime>,
     },
 }
 
@@ -88,20 +85,18 @@ pub fn is_same_file(file: &File, device: (u32, u32), inode: u64) -> bool {
     metadata.ino() == inode && (is_same_device() || has_other_device())
 }
 
-/// Returns true if the contents or the attributes of a file were changed after a time. A program
-/// can set the time of the last change of the contents (mtime), but it cannot set the time of the
-/// last change of the attributes (ctime).
-fn was_changed_after(file: &File, time: SystemTime) -> bool {
-    let changed = file.metadata().ok().and_then(|metadata| {
-        // The deletion of a file changes only its attributes.
-        let (seconds, nanoseconds) = match metadata.nlink() {
-            0 => (metadata.mtime(), metadata.mtime_nsec()),
-            _ => (metadata.ctime(), metadata.ctime_nsec()),
-        };
-        let since_epoch = Duration::new(seconds.try_into().ok()?, nanoseconds.try_into().ok()?);
-        UNIX_EPOCH.checked_add(since_epoch)
-    });
-    changed.is_some_and(|changed| changed > time)
+/// Returns the time of the last change of a file's contents or attributes. A program can set the
+/// time of the last change of the contents (mtime), as `cp -p` does, but it cannot set the time of
+/// the last change of the attributes (ctime).
+pub fn change_time(path: &Path) -> Option<SystemTime> {
+    let metadata = fs::metadata(path).ok()?;
+    // The deletion of a file changes only its attributes.
+    let (seconds, nanoseconds) = match metadata.nlink() {
+        0 => (metadata.mtime(), metadata.mtime_nsec()),
+        _ => (metadata.ctime(), metadata.ctime_nsec()),
+    };
+    let since_epoch = Duration::new(seconds.try_into().ok()?, nanoseconds.try_into().ok()?);
+    UNIX_EPOCH.checked_add(since_epoch)
 }
 
 /// Opens a regular file for reading. Another user may have created a FIFO under the path, so the
@@ -173,14 +168,7 @@ pub fn read_mapped_file(path: &Path, identity: &FileIdentity) -> Result<Vec<u8>,
         FileIdentity::BuildId(id) => {
             build_id(&file).is_some_and(|found| is_recorded_build_id(&found, id))
         }
-        FileIdentity::Inode {
-            device,
-            inode,
-            unchanged_since,
-        } => {
-            let was_changed = unchanged_since.is_some_and(|time| was_changed_after(&file, time));
-            is_same_file(&file, *device, *inode) && !was_changed
-        }
+        FileIdentity::Inode { device, inode } => is_same_file(&file, *device, *inode),
     };
     if !is_mapped_file {
         return Err(ERROR_ANOTHER_BUILD);
@@ -252,11 +240,7 @@ mod tests {
         let metadata = file.metadata().expect("a file");
         let dev = metadata.dev();
         let device = (rustix::fs::major(dev), rustix::fs::minor(dev));
-        let inode = |inode| FileIdentity::Inode {
-            device,
-            inode,
-            unchanged_since: None,
-        };
+        let inode = |inode| FileIdentity::Inode { device, inode };
         assert!(read_mapped_file(&path, &FileIdentity::Any).is_ok());
         assert!(read_mapped_file(&path, &inode(metadata.ino())).is_ok());
         assert_eq!(

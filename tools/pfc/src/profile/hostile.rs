@@ -145,8 +145,9 @@ fn r1_9_an_offset_in_a_function_does_not_overflow() {
     let mut symbols = vec![0_u8; 24];
     symbols.extend([1, 0, 0, 0, 2, 0, 1, 0]);
     symbols.extend([0; 16]);
+    // In a file without sections of code, a function of unknown size has no end.
     let mut program = encode_elf_file(&[
-        (".text", 1, 6, 0, 0, vec![0x90; 64]),
+        (".data", 1, 2, 0, 0, vec![0x90; 64]),
         (".symtab", 2, 0, 3, 24, symbols),
         (".strtab", 3, 0, 0, 0, b"\0all\0".to_vec()),
     ]);

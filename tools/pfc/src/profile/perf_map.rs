@@ -2,9 +2,13 @@
 
 //! Reads perf maps. A perf map is a text file in which a just-in-time compiler lists the functions
 //! that it generated.
+//!
+//! Only the process ID identifies a perf map. A perf map is not used if it was last written before
+//! the process started its program: the map is of an earlier process, or of an earlier program.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, SystemTime};
 
 use super::files::{has_trusted_owner, open_regular_in_root, read_whole_file};
 use super::symbols::Symbols;
@@ -12,30 +16,45 @@ use super::symbols::Symbols;
 /// The maximum size of a perf map in bytes.
 const MAX_PERF_MAP_BYTES: u64 = 256 << 20;
 
+/// A perf map that was written after the exec of its process may seem to be older than the exec by
+/// up to `MAX_TIME_ERROR`. The kernel may take the time of a file from the last clock tick, and
+/// without perf events, pfc may detect an exec late.
+const MAX_TIME_ERROR: Duration = Duration::from_millis(200);
+
 /// The inode, the size and the time of the last change of a perf map.
-type Version = (u64, u64, (i64, i64));
+type Version = (u64, u64, Option<SystemTime>);
 
 /// The perf map of a process.
+#[derive(Default)]
 pub struct PerfMap {
     symbols: Option<Symbols>,
     version: Option<Version>,
+    /// True if there is a perf map that was last written before the process started its program.
+    pub is_too_old: bool,
 }
 
 impl PerfMap {
-    /// Reads the perf map of a process, if the process has one.
-    pub fn read(pid: i32) -> Self {
+    /// Reads the perf map of a process, if the process has one. `program_start` is the time of the
+    /// process's last exec or, if there was none, of its start. `None` means that the time is not
+    /// known, and that a perf map of any age is used.
+    pub fn read(pid: i32, program_start: Option<SystemTime>) -> Self {
         let Some((file, version)) = open(pid) else {
-            return Self {
-                symbols: None,
-                version: None,
-            };
+            return Self::default();
         };
+        let last_write = version.2.and_then(|time| time.checked_add(MAX_TIME_ERROR));
+        let is_too_old = program_start
+            .zip(last_write)
+            .is_some_and(|(start, last)| last < start);
         // The version was read before the contents. If the perf map changes between the two reads,
         // [`PerfMap::has_changed`] therefore detects the change.
-        let bytes = read_whole_file(&file, MAX_PERF_MAP_BYTES).ok();
+        let bytes = match is_too_old {
+            true => None,
+            false => read_whole_file(&file, MAX_PERF_MAP_BYTES).ok(),
+        };
         Self {
             symbols: bytes.map(|bytes| parse(&bytes)),
             version: Some(version),
+            is_too_old,
         }
     }
 
@@ -64,9 +83,8 @@ fn open(pid: i32) -> Option<(File, Version)> {
         let path = format!("/tmp/perf-{name}.map");
         let file = open_regular_in_root(root.as_ref(), path.as_ref()).ok()?;
         let metadata = file.metadata().ok()?;
-        let changed = (metadata.mtime(), metadata.mtime_nsec());
-        has_trusted_owner(&metadata, pid)
-            .then_some((file, (metadata.ino(), metadata.len(), changed)))
+        let version = (metadata.ino(), metadata.len(), metadata.modified().ok());
+        has_trusted_owner(&metadata, pid).then_some((file, version))
     })
 }
 
@@ -99,6 +117,23 @@ pub(super) fn parse_innermost_pid(status: &[u8]) -> Option<i32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn r1_9_a_perf_map_of_an_earlier_program_is_not_used() {
+        // The kernel never gives this process ID: the limit is 2^22.
+        let pid = (1 << 23) + 1;
+        let path = format!("/tmp/perf-{pid}.map");
+        fs::write(&path, "1000 10 compiled\n").expect("room");
+        let written = fs::metadata(&path).and_then(|m| m.modified());
+        let written = written.expect("a time");
+        let is_used = |start| PerfMap::read(pid, start).symbols().is_some();
+        assert!(is_used(None));
+        assert!(is_used(Some(written)));
+        let later = written + Duration::from_secs(1);
+        assert!(!is_used(Some(later)));
+        assert!(PerfMap::read(pid, Some(later)).is_too_old);
+        fs::remove_file(&path).expect("a file");
+    }
 
     #[test]
     fn r1_9_the_innermost_pid_is_the_last_one() {

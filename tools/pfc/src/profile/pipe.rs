@@ -13,7 +13,7 @@ use super::check::{
     self, ByteReader, COMPRESSED_RECORD_TYPES, ERROR_COMPRESSED, ERROR_INCONSISTENT,
     ERROR_TOO_MANY_EVENTS, ERROR_TRUNCATED, FEATURE_CMDLINE, FEATURE_EVENT_DESC, RECORD_AUXTRACE,
 };
-use crate::error::Failure;
+use crate::error::{Failure, TryingTo};
 use crate::input_file;
 
 /// The size in bytes of the header of the pipe format, which consists of the magic number and this
@@ -36,17 +36,15 @@ const DEFAULT_BUILD_ID_BYTES: usize = 20;
 /// Reads standard input to its end, and returns the bytes, which should be a perf.data file or
 /// stream.
 pub fn read_stdin() -> Result<Vec<u8>, Failure> {
-    let refused = |why: &str| {
-        Err(Failure::Refused(format!(
-            "cannot read standard input: {why}"
-        )))
-    };
     let stdin = io::stdin();
     if stdin.is_terminal() {
-        return refused("it is a terminal; pipe a recording into pfc, or name a file: -i FILE");
+        return Err(Failure::Refused(
+            "cannot read standard input: it is a terminal; pipe a recording into pfc, or name a \
+             file: -i FILE"
+                .to_owned(),
+        ));
     }
-    input_file::read_stream(stdin.lock(), check::PERF_DATA_MAGIC)
-        .or_else(|e| refused(&e.to_string()))
+    input_file::read_stream(stdin.lock(), check::PERF_DATA_MAGIC).trying_to("read standard input")
 }
 
 /// Returns true if the bytes have the header of the pipe format.

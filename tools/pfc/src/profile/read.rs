@@ -9,7 +9,7 @@ use std::io::Cursor;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::rc::Rc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use linux_perf_data::{DsoInfo, DsoKey, Feature, PerfFileReader, PerfFileRecord};
 use linux_perf_event_reader::{
@@ -52,13 +52,6 @@ const KVM_GUEST_OBJECT: &str = "[guest]";
 /// The path that stands for standard input.
 const STDIN_PATH: &str = "-";
 
-fn unreadable_file_error(path: &Path, why: &dyn std::fmt::Display) -> Failure {
-    Failure::Refused(format!(
-        "cannot read {}: {why}; is it a file of pfc record or perf record, and whole?",
-        input_name_for_messages(path)
-    ))
-}
-
 /// Returns the name that messages use for the input file at `path`.
 pub fn input_name_for_messages(path: &Path) -> Cow<'_, str> {
     match path == Path::new(STDIN_PATH) {
@@ -71,15 +64,14 @@ pub fn input_name_for_messages(path: &Path) -> Cow<'_, str> {
 /// [`STDIN_PATH`] stands for standard input. If `inlined` is true, call stacks have frames of
 /// inlined functions.
 pub fn read_profile(path: &Path, inlined: bool) -> Result<(Profile, Vec<String>), Failure> {
-    let error = |e: &dyn std::fmt::Display| unreadable_file_error(path, e);
+    let name = input_name_for_messages(path);
     let bytes = match path == Path::new(STDIN_PATH) {
         true => pipe::read_stdin()?,
         false => input_file::read(path, PERF_DATA_MAGIC).map_err(|e| match e.kind() {
-            std::io::ErrorKind::NotFound => Failure::Refused(format!(
-                "there is no {}; make it: pfc record COMMAND",
-                visible::escape_path(path)
-            )),
-            _ => error(&e),
+            std::io::ErrorKind::NotFound => {
+                Failure::Refused(format!("there is no {name}; make it: pfc record COMMAND"))
+            }
+            _ => Failure::Call(format!("read {name}"), e),
         })?,
     };
     let mut reader = Reader::default();
@@ -88,7 +80,11 @@ pub fn read_profile(path: &Path, inlined: bool) -> Result<(Profile, Vec<String>)
         let metadata = std::fs::metadata(path).ok().filter(|m| m.is_file());
         reader.recorded_until = metadata.and_then(|m| m.modified().ok());
     }
-    reader.add_file(bytes).map_err(|e| error(&e))?;
+    reader.add_file(bytes).map_err(|why| {
+        Failure::Refused(format!(
+            "cannot read {name}: {why}; is it a file of pfc record or perf record, and whole?"
+        ))
+    })?;
     let messages = reader.find_problems();
     Ok((reader.profile, messages))
 }
@@ -142,6 +138,9 @@ pub struct Reader {
     /// The time at which the file of samples was last written. `None` for standard input, and for
     /// samples that are shown while they are recorded.
     recorded_until: Option<SystemTime>,
+    /// One point of time on the clock of files and, in nanoseconds, on the clock of the records.
+    /// `None` if the file of samples does not have such a point, as most files of perf.
+    clock: Option<(SystemTime, u64)>,
     /// The sums of the LOST and of the LOST_SAMPLES records. perf record adds LOST_SAMPLES records
     /// for samples that LOST records also count, so the sums are not added up.
     lost_records: u64,
@@ -227,6 +226,11 @@ impl Reader {
             });
         }
         self.profile.events = events;
+        let clock = perf_file.clock_data().ok().flatten();
+        self.clock = clock.and_then(|clock| {
+            let wall_clock = UNIX_EPOCH.checked_add(Duration::from_nanos(clock.wall_clock_ns))?;
+            Some((wall_clock, clock.clockid_time_ns))
+        });
         let command = perf_file.feature_section_data(Feature::CMDLINE);
         if let Some(words) = command.and_then(|c| parse_command_words(c, perf_file.endian())) {
             self.profile.command = words;
@@ -264,7 +268,7 @@ impl Reader {
                     Ok(EventRecord::Unthrottle(r)) if r.id == OFFLINE_ID => {
                         self.end_offline_time(record_cpu(&record), r.timestamp);
                     }
-                    Ok(record) => self.handle_record(attr_index, record, &periods),
+                    Ok(parsed) => self.handle_record(attr_index, &record, parsed, &periods),
                     Err(_) => {}
                 }
             }
@@ -272,12 +276,34 @@ impl Reader {
         Ok(())
     }
 
-    fn handle_record(&mut self, event: usize, record: EventRecord<'_>, periods: &[u64]) {
+    /// Returns the time of a record on the clock of files, if it is known.
+    fn file_time(&self, record: &RawEventRecord<'_>) -> Option<SystemTime> {
+        let time = record
+            .common_data()
+            .ok()
+            .and_then(|common| common.timestamp);
+        let ((wall_clock, at), time) = self.clock.zip(time)?;
+        let distance = Duration::from_nanos(time.abs_diff(at));
+        match time < at {
+            true => wall_clock.checked_sub(distance),
+            false => wall_clock.checked_add(distance),
+        }
+    }
+
+    /// Handles a record of the event number `event`. `record` is the parsed form of `raw`.
+    fn handle_record(
+        &mut self,
+        event: usize,
+        raw: &RawEventRecord<'_>,
+        record: EventRecord<'_>,
+        periods: &[u64],
+    ) {
         match record {
             EventRecord::Comm(r) => {
                 if r.is_execve {
                     self.drop_cached_frames(r.pid);
-                    self.symbolizer.perf_maps.remove(&r.pid);
+                    let time = self.file_time(raw);
+                    self.symbolizer.start_program(r.pid, time);
                 }
                 let name = bytes_before_nul(&r.name);
                 let name = visible::decode(name.as_bytes());
@@ -293,6 +319,8 @@ impl Reader {
                     .add_forked_thread((r.pid, r.tid), (r.ppid, r.ptid));
                 if r.pid != r.ppid {
                     self.drop_cached_frames(r.pid);
+                    let time = self.file_time(raw);
+                    self.symbolizer.start_program(r.pid, time);
                 }
             }
             EventRecord::Mmap(r) if r.cpu_mode == CpuMode::Kernel || r.pid == -1 => {
@@ -321,6 +349,7 @@ impl Reader {
                     file_offset: r.page_offset,
                     object: bytes_before_nul(&r.path).into(),
                     identity: FileIdentity::Any,
+                    mapped_at: self.file_time(raw).or(self.recorded_until),
                 };
                 self.insert_mapping(r.pid, r.address, region);
             }
@@ -329,7 +358,8 @@ impl Reader {
                     end: r.address.saturating_add(r.length),
                     file_offset: r.page_offset,
                     object: bytes_before_nul(&r.path).into(),
-                    identity: mapped_file_identity(&r.file_id, self.recorded_until),
+                    identity: mapped_file_identity(&r.file_id),
+                    mapped_at: self.file_time(raw).or(self.recorded_until),
                 };
                 self.insert_mapping(r.pid, r.address, region);
             }
@@ -375,6 +405,7 @@ impl Reader {
             file_offset: start,
             object: OsString::from(kernel_object_name(&name)).into(),
             identity: FileIdentity::Any,
+            mapped_at: None,
         };
         self.processes.kernel_mappings.insert(start, region);
     }
@@ -512,15 +543,13 @@ impl Reader {
     }
 }
 
-/// Returns the identity of a mapped file, from the record of the mapping. `recorded_until` is the
-/// time of the recording, if it is known.
-fn mapped_file_identity(file: &Mmap2FileId, recorded_until: Option<SystemTime>) -> FileIdentity {
+/// Returns the identity of a mapped file, from the record of the mapping.
+fn mapped_file_identity(file: &Mmap2FileId) -> FileIdentity {
     match file {
         Mmap2FileId::BuildId(id) if !id.is_empty() => FileIdentity::BuildId(id.as_slice().into()),
         Mmap2FileId::InodeAndVersion(file) if file.inode != 0 => FileIdentity::Inode {
             device: (file.major, file.minor),
             inode: file.inode,
-            unchanged_since: recorded_until,
         },
         _ => FileIdentity::Any,
     }

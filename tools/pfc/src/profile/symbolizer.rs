@@ -9,13 +9,14 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::rc::Rc;
+use std::time::SystemTime;
 
 use super::address_space::{AddressSpace, Processes};
 use super::demangle::{demangle, MAX_DEMANGLED_NAME_BYTES};
 use super::files::{FileIdentity, ERROR_ANOTHER_BUILD};
 use super::kernel::{self, KernelFunction, KernelSymbols};
 use super::perf_map::PerfMap;
-use super::symbols::{Symbols, UNKNOWN_NAME};
+use super::symbols::{Symbols, PLT_SUFFIX, UNKNOWN_NAME};
 use super::Frame;
 use crate::kernel_identity::KernelIdentity;
 use crate::record::read_loaded_modules;
@@ -32,6 +33,11 @@ const JIT_MAPPING_PREFIXES: [&str; 6] = [
     "/SYSV",
 ];
 
+/// Returns true if a just-in-time compiler may have written the code of a mapping.
+fn is_jit_mapping(object: &str) -> bool {
+    object != VDSO_MAPPING && JIT_MAPPING_PREFIXES.iter().any(|p| object.starts_with(p))
+}
+
 /// The maximum number of files whose symbols a live display keeps from one table to the next.
 const MAX_KEPT_SYMBOL_FILES: usize = 1024;
 
@@ -42,9 +48,15 @@ pub struct Symbolizer {
     /// The file lookups that were tried, each with the process ID, and the path and the identity of
     /// the file. No lookup is repeated.
     tried_file_lookups: HashSet<(i32, Rc<OsStr>, FileIdentity)>,
+    /// The paths of files whose symbols were not used because the files were changed after they
+    /// were mapped.
+    changed_files: BTreeSet<Rc<OsStr>>,
     /// The list of build IDs in the file's header, by path.
     pub recorded_build_ids: HashMap<OsString, Vec<u8>>,
-    pub perf_maps: HashMap<i32, PerfMap>,
+    perf_maps: HashMap<i32, PerfMap>,
+    /// The time at which each process started its program, by an exec or a fork, if the records
+    /// have that time.
+    program_starts: HashMap<i32, SystemTime>,
     vdso_symbols: Option<Option<Symbols>>,
     demangled_names: HashMap<Rc<str>, Rc<str>>,
     /// The path of each mapped file in the form that frames show. All frames of a file share one
@@ -70,7 +82,9 @@ impl Symbolizer {
     pub fn drop_processes(&mut self, pids: &HashSet<i32>) {
         self.demangled_names.clear();
         self.displayed_objects.clear();
+        self.changed_files.clear();
         self.perf_maps.retain(|pid, _| !pids.contains(pid));
+        self.program_starts.retain(|pid, _| !pids.contains(pid));
         self.tried_file_lookups
             .retain(|(pid, _, _)| !pids.contains(pid));
         if self.symbols_by_file.len() > MAX_KEPT_SYMBOL_FILES {
@@ -79,17 +93,35 @@ impl Symbolizer {
         }
     }
 
-    /// Drops perf maps that have changed and, if modules were loaded or unloaded, the symbols of
+    /// Drops perf maps and symbols of files that have changed and, if modules were loaded or unloaded, the symbols of
     /// the kernel and the mappings of modules. The symbols are read again for the next sample that
     /// needs them.
     pub fn drop_changed_symbols(&mut self, kernel_mappings: &mut AddressSpace) {
         self.perf_maps.retain(|pid, known| !known.has_changed(*pid));
+        let all = self.symbols_by_file.iter();
+        let changed = all.filter(|(_, symbols)| symbols.as_ref().is_ok_and(Symbols::has_changed));
+        let changed: HashSet<_> = changed.map(|(file, _)| file.clone()).collect();
+        self.symbols_by_file
+            .retain(|file, _| !changed.contains(file));
+        self.tried_file_lookups.retain(|(_, path, identity)| {
+            changed.is_empty() || !changed.contains(&(path.clone(), identity.clone()))
+        });
         if self.kernel_symbols.is_some() && self.loaded_modules != read_loaded_modules() {
             self.kernel_symbols = None;
             // After the mappings of modules are dropped, the module of an address is taken from the
             // symbols of the kernel.
             *kernel_mappings = AddressSpace::default();
         }
+    }
+
+    /// Records the time at which a process has started a program, and drops the perf map of the
+    /// earlier program or process with the same ID.
+    pub fn start_program(&mut self, pid: i32, time: Option<SystemTime>) {
+        self.perf_maps.remove(&pid);
+        match time {
+            Some(time) => self.program_starts.insert(pid, time),
+            None => self.program_starts.remove(&pid),
+        };
     }
 
     #[cfg(test)]
@@ -116,6 +148,14 @@ impl Symbolizer {
 
     fn is_recorded_kernel_running(&self) -> bool {
         self.recorded_kernel.is_same_build(self.running_kernel())
+    }
+
+    /// Returns true if the file is known to be of another machine or of another boot, so that its
+    /// process IDs are those of other processes. Files of perf do not have the boot ID.
+    fn is_of_another_boot(&self) -> bool {
+        let (recorded, running) = (&self.recorded_kernel, self.running_kernel());
+        let has_boot_id = !recorded.boot_id.is_empty();
+        !recorded.is_same_build(running) || has_boot_id && !recorded.is_same_boot(running)
     }
 
     pub fn symbolize_kernel_address(
@@ -194,20 +234,18 @@ impl Symbolizer {
         };
         let path = region.object.clone();
         let object = self.displayed_object(&path);
-        let identity = region.identity.clone();
+        let (identity, mapped_at) = (region.identity.clone(), region.mapped_at);
         let owned = |(name, offset): (&Rc<str>, u64)| (name.clone(), offset);
         let mut found = None;
         if *object == *VDSO_MAPPING {
             let symbols = self.usable_vdso_symbols(address);
             found = symbols.and_then(|s| s.find_at_file_offset(at)).map(owned);
-        } else if JIT_MAPPING_PREFIXES
-            .iter()
-            .any(|begin| object.starts_with(begin))
-        {
+        } else if is_jit_mapping(&object) && !self.is_of_another_boot() {
+            let start = self.program_starts.get(&pid).copied();
             let perf_map = self
                 .perf_maps
                 .entry(pid)
-                .or_insert_with(|| PerfMap::read(pid));
+                .or_insert_with(|| PerfMap::read(pid, start));
             let functions = perf_map.symbols();
             let at = address.wrapping_sub(lookback);
             found = functions.and_then(|s| s.find(at)).map(owned);
@@ -216,7 +254,7 @@ impl Symbolizer {
         let is_file = object.starts_with('/') && !object.starts_with("//");
         if found.is_none() && is_file {
             let finds_inlined = self.finds_inlined;
-            if let Some(symbols) = self.symbols_of_mapped_file(pid, &path, identity) {
+            if let Some(symbols) = self.symbols_of_mapped_file(pid, &path, identity, mapped_at) {
                 found = symbols.find_at_file_offset(at).map(owned);
                 if finds_inlined && found.is_some() {
                     inlined = symbols.find_inlined_at_file_offset(at);
@@ -248,7 +286,9 @@ impl Symbolizer {
     fn demangle_cached(&mut self, name: Rc<str>) -> Rc<str> {
         let known = self.demangled_names.entry(name);
         let demangled = |name: &Rc<str>| -> Rc<str> {
-            match demangle(name) {
+            let stub_of = name.strip_suffix(PLT_SUFFIX);
+            match demangle(stub_of.unwrap_or(name)) {
+                Some(demangled) if stub_of.is_some() => format!("{demangled}{PLT_SUFFIX}").into(),
                 Some(demangled) => demangled.into(),
                 // Cut a long name: a table becomes as wide as its longest cell.
                 None if name.len() > MAX_DEMANGLED_NAME_BYTES => {
@@ -273,7 +313,8 @@ impl Symbolizer {
         self.vdso_symbols.get_or_insert_with(read).as_ref()
     }
 
-    /// Returns the symbols of a file that a process has mapped. If the file was not found for one
+    /// Returns the symbols of a file that a process has mapped at the time `mapped_at`, unless the
+    /// file has no build ID and was changed later. If the file was not found for one
     /// process, it is searched for again for the next process that has mapped it, because each
     /// process may have another root directory.
     fn symbols_of_mapped_file(
@@ -281,6 +322,7 @@ impl Symbolizer {
         pid: i32,
         path: &Rc<OsStr>,
         mapped: FileIdentity,
+        mapped_at: Option<SystemTime>,
     ) -> Option<&mut Symbols> {
         let identity = match (mapped, self.recorded_build_ids.get(&**path)) {
             (FileIdentity::BuildId(id), _) => FileIdentity::BuildId(id),
@@ -295,7 +337,12 @@ impl Symbolizer {
                 self.symbols_by_file.insert(key.clone(), found);
             }
         }
-        self.symbols_by_file.get_mut(&key)?.as_mut().ok()
+        let symbols = self.symbols_by_file.get_mut(&key)?.as_mut().ok()?;
+        if mapped_at.is_some_and(|time| symbols.was_changed_after(time)) {
+            self.changed_files.insert(key.0);
+            return None;
+        }
+        Some(symbols)
     }
 
     /// Returns the message for the user that says why kernel functions have no names.
@@ -371,6 +418,37 @@ impl Symbolizer {
             let list: Vec<_> = names.collect();
             lines.push(format!(
                 "no names of functions in {}: the file is another build than the one that ran",
+                list.join(", ")
+            ));
+        }
+        let is_unknown_jit_code = |f: &Frame| {
+            let is_mapped = *f.object != *UNKNOWN_NAME;
+            !f.is_kernel && !f.is_known() && is_mapped && is_jit_mapping(&f.object)
+        };
+        if self.is_of_another_boot() && frames.iter().any(is_unknown_jit_code) {
+            lines.push(
+                "no names of functions of just-in-time compilers: the file is of another boot, in \
+                 which the process IDs of perf maps (/tmp/perf-PID.map) were others"
+                    .to_owned(),
+            );
+        }
+        let old_maps = self.perf_maps.iter().filter(|(_, map)| map.is_too_old);
+        let old_maps: BTreeSet<i32> = old_maps.map(|(pid, _)| *pid).collect();
+        if !old_maps.is_empty() {
+            let pids: Vec<String> = old_maps.iter().map(ToString::to_string).collect();
+            lines.push(format!(
+                "no names of functions of just-in-time compilers in the processes {}: their perf \
+                 maps (/tmp/perf-PID.map) were last written before the processes started their \
+                 programs",
+                pids.join(", ")
+            ));
+        }
+        if !self.changed_files.is_empty() {
+            let names = self.changed_files.iter();
+            let list: Vec<_> = names.map(|file| visible::escape_os(file)).collect();
+            lines.push(format!(
+                "no names of functions in {}: the file has no build ID, and its contents or \
+                 attributes were changed after it was mapped",
                 list.join(", ")
             ));
         }

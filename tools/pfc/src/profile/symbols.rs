@@ -2,18 +2,24 @@
 
 //! Reads the names of functions from the symbol tables of ELF files.
 
-use std::collections::HashSet;
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::SystemTime;
 
 use object::elf::SHF_EXECINSTR;
-use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionFlags, SymbolKind};
+use object::{
+    Architecture, Object, ObjectSection, ObjectSegment, ObjectSymbol, ObjectSymbolTable,
+    RelocationTarget, SectionFlags, SymbolKind,
+};
 
 use super::debug_files::DebugLink;
 use super::files::{
-    candidate_paths, read_mapped_file, FileIdentity, ERROR_ANOTHER_BUILD, ERROR_NOT_FOUND,
+    candidate_paths, change_time, read_mapped_file, FileIdentity, ERROR_ANOTHER_BUILD,
+    ERROR_NOT_FOUND,
 };
 use super::inlined::InlinedFunctions;
 use crate::text_file;
@@ -21,11 +27,24 @@ use crate::text_file;
 /// The name that pfc shows for a function or an object whose name is not known.
 pub const UNKNOWN_NAME: &str = "[unknown]";
 
+/// The end of the name of a PLT stub.
+pub const PLT_SUFFIX: &str = "@plt";
+
 /// The maximum size of a vDSO in bytes.
 const MAX_VDSO_BYTES: u64 = 1 << 20;
 
 /// The maximum total size of all function names of an ELF file, as a multiple of the file's size.
 const MAX_NAME_BYTES_PER_FILE_BYTE: usize = 4;
+
+/// The sections with the PLT stubs of an x86-64 program. Through a PLT stub, the program calls a
+/// function of a shared library.
+const PLT_SECTIONS: [&str; 3] = [".plt", ".plt.sec", ".plt.got"];
+
+/// PLT stubs start at multiples of this number of bytes.
+const PLT_STUB_ALIGNMENT: usize = 8;
+
+/// The size in bytes of a relocation in an x86-64 file.
+const RELOCATION_BYTES: usize = 24;
 
 /// The maximum number of segments of an ELF file that are used.
 const MAX_ELF_SEGMENTS: usize = 1024;
@@ -38,13 +57,28 @@ struct DebugInfoSource {
     mapped_path: PathBuf,
     /// The path and the identity by which the ELF file was found.
     found_file: (PathBuf, FileIdentity),
+    /// The time of the last change of the ELF file before it was read. `None` if the file has a
+    /// build ID, which identifies its contents.
+    changed_at: Option<SystemTime>,
     debug_link: DebugLink,
 }
 
 impl DebugInfoSource {
+    /// Returns true if the ELF file was changed after it was read. A file that was removed has not
+    /// changed.
+    fn has_changed(&self) -> bool {
+        let now = self
+            .changed_at
+            .and_then(|_| change_time(&self.found_file.0));
+        now.is_some() && now != self.changed_at
+    }
+
     /// Reads the inlined functions from the ELF file or, if the ELF file has no debugging
     /// information, from its debug file.
     fn read_inlined_functions(&self) -> Option<InlinedFunctions> {
+        if self.has_changed() {
+            return None;
+        }
         let (path, identity) = &self.found_file;
         let bytes = read_mapped_file(path, identity).ok()?;
         let found = InlinedFunctions::read(&bytes);
@@ -54,6 +88,75 @@ impl DebugInfoSource {
             InlinedFunctions::read(&debug_file?)
         })
     }
+}
+
+fn is_code_section(section: &object::Section<'_, '_>) -> bool {
+    match section.flags() {
+        SectionFlags::Elf { sh_flags } => sh_flags & u64::from(SHF_EXECINSTR) != 0,
+        _ => false,
+    }
+}
+
+/// Returns a name with unprintable bytes escaped, and takes its size from the bytes that are `left`
+/// for names. Returns `None` for an empty name, and for a name that is too long.
+///
+/// A limit is needed because many symbols of a hostile file may share one long name. The copies of
+/// a shared name can need more memory than the file. The limit counts the bytes of escaped names,
+/// because an escape sequence is longer than the byte that it replaces.
+fn take_name<'a>(name: &'a [u8], left: &mut usize) -> Option<Cow<'a, str>> {
+    if name.is_empty() || name.len() > *left {
+        return None;
+    }
+    let name = visible::decode(name);
+    *left = left.saturating_sub(name.len());
+    Some(name)
+}
+
+/// Returns the address of the word from which a PLT stub reads the address of its function. The
+/// code of the stub starts at `address`. It is `jmp *DISPLACEMENT(%rip)`, perhaps after `endbr64`,
+/// and perhaps with the prefix `bnd`.
+fn plt_stub_target(code: &[u8], address: u64) -> Option<u64> {
+    let jump = code.strip_prefix(b"\xf3\x0f\x1e\xfa").unwrap_or(code);
+    let jump = jump.strip_prefix(b"\xf2").unwrap_or(jump);
+    let (displacement, after) = jump.strip_prefix(b"\xff\x25")?.split_first_chunk::<4>()?;
+    let next_instruction = address.wrapping_add((code.len() - after.len()) as u64);
+    Some(next_instruction.wrapping_add_signed(i32::from_le_bytes(*displacement).into()))
+}
+
+/// Returns the PLT stubs of an ELF file of `nr_bytes` bytes as functions of unknown size. As in
+/// perf, the name of the stub for the function `f` is `f@plt`.
+fn find_plt_stubs(file: &object::File<'_>, nr_bytes: usize) -> Vec<(u64, u64, Rc<str>)> {
+    if file.architecture() != Architecture::X86_64 {
+        return Vec::new();
+    }
+    let mut stubs_by_target = HashMap::new();
+    let sections = PLT_SECTIONS.iter();
+    for section in sections.filter_map(|name| file.section_by_name(name)) {
+        let code = section.data().unwrap_or_default();
+        for at in (0..code.len()).step_by(PLT_STUB_ALIGNMENT) {
+            let address = section.address().wrapping_add(at as u64);
+            if let Some(target) = plt_stub_target(&code[at..], address) {
+                stubs_by_target.insert(target, address);
+            }
+        }
+    }
+    let Some(functions) = file.dynamic_symbol_table() else {
+        return Vec::new();
+    };
+    let mut left = nr_bytes.saturating_mul(MAX_NAME_BYTES_PER_FILE_BYTE);
+    let relocations = file.dynamic_relocations().into_iter().flatten();
+    // The number is limited because the sections of a hostile file can share relocations.
+    let relocations = relocations.take(nr_bytes / RELOCATION_BYTES);
+    let stub = |(target, relocation): (u64, object::Relocation)| {
+        let RelocationTarget::Symbol(function) = relocation.target() else {
+            return None;
+        };
+        let address = stubs_by_target.remove(&target)?;
+        let function = functions.symbol_by_index(function).ok()?;
+        let name = take_name(function.name_bytes().ok()?, &mut left)?;
+        Some((address, 0, format!("{name}{PLT_SUFFIX}").into()))
+    };
+    relocations.filter_map(stub).collect()
 }
 
 /// The functions of an ELF file or a perf map, by address.
@@ -100,6 +203,8 @@ impl Symbols {
         let is_usable =
             |candidate: &PathBuf| *identity != FileIdentity::Any || candidate.as_path() == path;
         for candidate in candidate_paths(pid, path).filter(is_usable) {
+            let has_inode = matches!(identity, FileIdentity::Inode { .. });
+            let changed_at = has_inode.then(|| change_time(&candidate)).flatten();
             let is_program = candidate.ends_with("exe") && !path.ends_with("exe");
             let parse = |bytes: Vec<u8>| {
                 let link = DebugLink::read(&bytes);
@@ -108,6 +213,7 @@ impl Symbols {
                     pid,
                     mapped_path: path.to_owned(),
                     found_file: (candidate.clone(), identity.clone()),
+                    changed_at,
                     debug_link: link,
                 });
                 Ok(symbols)
@@ -124,9 +230,23 @@ impl Symbols {
         Err(why.unwrap_or("not a file"))
     }
 
+    /// Returns true if the file, which has no build ID, was changed after `time` and before it was
+    /// read.
+    pub fn was_changed_after(&self, time: SystemTime) -> bool {
+        let source = self.debug_source.as_ref();
+        source.is_some_and(|source| source.changed_at.is_some_and(|changed| changed > time))
+    }
+
+    /// Returns true if the file, which has no build ID, was changed after it was read.
+    pub fn has_changed(&self) -> bool {
+        let source = self.debug_source.as_ref();
+        source.is_some_and(DebugInfoSource::has_changed)
+    }
+
     /// Reads the symbols of an ELF file whose contents are `bytes`. If the file has no symbol
     /// table, the symbols are read from the debug file that `debug_file` returns. If there is no
-    /// debug file with symbols, they are read from the dynamic symbol table of the ELF file.
+    /// debug file with symbols, they are read from the dynamic symbol table of the ELF file. PLT
+    /// stubs, which have no symbols, are added to the symbols.
     ///
     /// # Errors
     ///
@@ -145,14 +265,36 @@ impl Symbols {
         if symbols.functions.is_empty() {
             symbols = Self::from_symbol_table(bytes, true);
         }
+        if symbols.functions.is_empty() {
+            return Err("it is stripped");
+        }
+        let stubs = find_plt_stubs(&file, bytes.len());
+        symbols.functions.extend(stubs);
+        let mut symbols = Self::new(symbols.functions);
+        symbols.end_functions_at_sections(&file);
         symbols.segments = file
             .segments()
             .take(MAX_ELF_SEGMENTS)
             .map(|s| (s.file_range().0, s.file_range().1, s.address()))
             .collect();
-        match symbols.functions.is_empty() {
-            true => Err("it is stripped"),
-            false => Ok(symbols),
+        Ok(symbols)
+    }
+
+    /// Limits each function of unknown size to the code section that contains the function. A
+    /// function outside of all code sections is limited to the addresses before the next code
+    /// section.
+    fn end_functions_at_sections(&mut self, file: &object::File<'_>) {
+        let code = file.sections().filter(is_code_section);
+        let range =
+            |s: object::Section<'_, '_>| (s.address(), s.address().saturating_add(s.size()));
+        let mut sections: Vec<(u64, u64)> = code.map(range).collect();
+        sections.sort_unstable();
+        for (address, bytes, _) in self.functions.iter_mut().filter(|f| f.1 == 0) {
+            let at = sections.partition_point(|(_, end)| *end <= *address);
+            if let Some((start, end)) = sections.get(at) {
+                let limit = if *start <= *address { end } else { start };
+                *bytes = limit.saturating_sub(*address);
+            }
         }
     }
 
@@ -188,24 +330,14 @@ impl Symbols {
         let Ok(file) = object::File::parse(bytes) else {
             return Self::default();
         };
-        let is_code = |section: &object::Section<'_, '_>| match section.flags() {
-            SectionFlags::Elf { sh_flags } => sh_flags & u64::from(SHF_EXECINSTR) != 0,
-            _ => false,
-        };
-        let code: HashSet<_> = file.sections().filter(is_code).map(|s| s.index()).collect();
+        let code = file.sections().filter(is_code_section);
+        let code: HashSet<_> = code.map(|s| s.index()).collect();
         let (mut functions, mut labels) = (Vec::new(), Vec::new());
-        // A limit is needed because many symbols of a hostile file may share one long name. The
-        // copies of a shared name can need more memory than the file.
         let mut left = bytes.len().saturating_mul(MAX_NAME_BYTES_PER_FILE_BYTE);
         let mut take = |s: object::Symbol<'_, '_>| {
-            let name = s.name_bytes().unwrap_or_default();
-            if name.is_empty() || name.len() > left {
+            let Some(name) = take_name(s.name_bytes().unwrap_or_default(), &mut left) else {
                 return;
-            }
-            // The limit counts the bytes of escaped names, because an escape sequence is longer
-            // than the byte that it replaces.
-            let name = visible::decode(name);
-            left = left.saturating_sub(name.len());
+            };
             let symbol = (s.address(), s.size(), name.into());
             match s.kind() {
                 SymbolKind::Text if s.is_definition() => functions.push(symbol),
@@ -242,7 +374,8 @@ impl Symbols {
         let (start, bytes, name) = self.functions.get(above.checked_sub(1)?)?;
         let offset = address - start;
         // The size of some functions in assembler is unknown. A function of unknown size is taken
-        // to extend to the next function.
+        // to extend to the next function. In an ELF file, it was limited to its section before:
+        // see [`Self::end_functions_at_sections`].
         (*bytes == 0 || offset < *bytes).then_some((name, offset))
     }
 
@@ -282,6 +415,7 @@ impl Symbols {
 
 #[cfg(test)]
 mod tests {
+    use super::super::fuzz::encode_elf_file;
     use super::*;
 
     #[test]
@@ -297,6 +431,79 @@ mod tests {
         assert_eq!(find(0xff), Some(("a".into(), 0xaf)));
         assert_eq!(find(0x10f), Some(("b".into(), 15)));
         assert_eq!(find(0x110), None);
+    }
+
+    /// Returns an ELF file with the sections `.init`, `.plt` and `.text`. A symbol without a size is
+    /// at the start of `.init` and at the start of `.text`.
+    fn encode_program_with_plt() -> Vec<u8> {
+        const ADDRESSES: [u64; 3] = [0x1000, 0x1020, 0x1060];
+        let symbol = |name: u32, section: u16, address: u64| {
+            let mut symbol = name.to_le_bytes().to_vec();
+            symbol.extend([0x12, 0]);
+            symbol.extend(section.to_le_bytes());
+            symbol.extend(address.to_le_bytes());
+            symbol.extend([0; 8]);
+            symbol
+        };
+        // The stub at 0x1020 has no relocation. The stub at 0x1030 begins with jmp, and the stub at
+        // 0x1040 with endbr64 and bnd jmp. Each jmp reads its target from a word of its own.
+        let mut plt = vec![0x90; 48];
+        for (at, code, target) in [
+            (0, &b"\xff\x35\0\0\0\0\xff\x25"[..], 0x3ff8),
+            (16, &b"\xff\x25"[..], 0x4000),
+            (32, &b"\xf3\x0f\x1e\xfa\xf2\xff\x25"[..], 0x4008),
+        ] {
+            let end = at + code.len() + 4;
+            let displacement = target - (0x1020 + end as u32);
+            plt[at..end - 4].copy_from_slice(code);
+            plt[end - 4..end].copy_from_slice(&displacement.to_le_bytes());
+        }
+        let mut relocations = Vec::new();
+        for (word, function) in [(0x4000_u64, 1_u64), (0x4008, 2)] {
+            // R_X86_64_JUMP_SLOT
+            for field in [word, (function << 32) | 7, 0] {
+                relocations.extend(field.to_le_bytes());
+            }
+        }
+        let none = vec![0; 24];
+        let imported = [none.clone(), symbol(1, 0, 0), symbol(6, 0, 0)].concat();
+        let symbols = [none, symbol(1, 1, ADDRESSES[0]), symbol(7, 3, ADDRESSES[2])].concat();
+        let mut file = encode_elf_file(&[
+            (".init", 1, 6, 0, 0, vec![0x90; 16]),
+            (".plt", 1, 6, 0, 16, plt),
+            (".text", 1, 6, 0, 0, vec![0x90; 32]),
+            (".dynsym", 11, 2, 5, 24, imported),
+            (".dynstr", 3, 2, 0, 0, b"\0puts\0_ZN3foo3barEv\0".to_vec()),
+            (".rela.plt", 4, 2, 4, 24, relocations),
+            (".symtab", 2, 0, 8, 24, symbols),
+            (".strtab", 3, 0, 0, 0, b"\0_init\0_start\0".to_vec()),
+        ]);
+        let table = u64::from_le_bytes(file[40..48].try_into().expect("8 bytes")) as usize;
+        for (section, address) in (1..).zip(ADDRESSES) {
+            file[table + 64 * section + 16..][..8].copy_from_slice(&address.to_le_bytes());
+        }
+        file
+    }
+
+    #[test]
+    fn r1_9_functions_of_unknown_size_end_with_their_section() {
+        let symbols = Symbols::parse_elf(&encode_program_with_plt(), || None).expect("symbols");
+        let find = |at| symbols.find(at).map(|(n, o)| (n.to_string(), o));
+        assert_eq!(find(0x100f), Some(("_init".into(), 15)));
+        assert_eq!(find(0x1010), None);
+        assert_eq!(find(0x107f), Some(("_start".into(), 31)));
+        assert_eq!(find(0x1080), None);
+    }
+
+    #[test]
+    fn r1_9_plt_stubs_have_the_names_of_their_functions() {
+        let symbols = Symbols::parse_elf(&encode_program_with_plt(), || None).expect("symbols");
+        let find = |at| symbols.find(at).map(|(n, o)| (n.to_string(), o));
+        assert_eq!(find(0x1020), None);
+        assert_eq!(find(0x1030), Some(("puts@plt".into(), 0)));
+        assert_eq!(find(0x103f), Some(("puts@plt".into(), 15)));
+        assert_eq!(find(0x104f), Some(("_ZN3foo3barEv@plt".into(), 15)));
+        assert_eq!(find(0x1050), None);
     }
 
     #[test]

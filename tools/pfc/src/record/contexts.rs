@@ -6,6 +6,7 @@
 mod cpus;
 mod follow;
 mod lost;
+mod processes;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,23 +20,14 @@ use lost::LostRecordCounts;
 
 use super::freq::FreqController;
 use super::task_events::PerfTaskEvents;
-use super::tasks::{list_numeric_entries, now, BuildIdsByFile, ProcessRecorder};
+use super::tasks::{now, ProcessRecorder};
 use crate::data::{Encoder, SampleId};
 use crate::hotplug::MonitoredCpus;
-use crate::limits;
 use crate::stat::command::FollowedThreadHandler as _;
 use crate::stat::short_counts::{IncompleteTargets, MissingCountCauses};
 use crate::stat::syscall_failure;
 use crate::stat::throttling::Throttling;
 use crate::target::{is_esrch, on_target};
-use crate::text_file;
-
-/// Returns the process ID of a thread, from /proc; if the thread has exited, returns its thread ID.
-fn read_process_id_of_thread(thread: u32) -> u32 {
-    let status = text_file::read(format!("/proc/{thread}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|l| l.strip_prefix("Tgid:"));
-    line.and_then(|l| l.trim().parse().ok()).unwrap_or(thread)
-}
 
 /// The sampling configuration of one PMD (data register).
 #[derive(Clone, Debug)]
@@ -157,12 +149,14 @@ pub struct Contexts {
     pub tasks: ProcessRecorder,
     /// The kernel's records of processes; `None` if the kernel refuses to open the perf events.
     perf_task_events: Option<PerfTaskEvents>,
+    /// A sentence for the user about perf events that could not be opened.
+    unopened_events_problem: Option<String>,
     pub drained: DrainedRecords,
     /// The number of threads that could not be sampled, and the error of the first such thread.
     pub nr_failed_threads: usize,
     pub first_thread_error: Option<io::Error>,
     /// The threads and CPUs for which samples are missing, with the causes.
-    incomplete_targets: IncompleteTargets,
+    pub incomplete_targets: IncompleteTargets,
     /// The throttling of all closed contexts, added up.
     throttling_of_closed_contexts: Throttling,
     /// The throttling of all contexts up to the last call of [`Contexts::take_new_throttling`].
@@ -172,13 +166,13 @@ pub struct Contexts {
     is_flight_recorder: bool,
     /// True after [`Contexts::stop`]: new threads get no contexts.
     is_stopped: bool,
-    has_broken_ring: bool,
+    pub has_broken_ring: bool,
     /// The sampled CPUs; `None` if threads are sampled.
-    monitored_cpus: Option<MonitoredCpus>,
+    pub monitored_cpus: Option<MonitoredCpus>,
     /// The time for which each CPU was not sampled.
     unsampled_time_by_cpu: BTreeMap<u32, Duration>,
     /// The CPUs that could not be sampled again after they had come online, with the error.
-    restart_errors_by_cpu: BTreeMap<u32, io::Error>,
+    pub restart_errors_by_cpu: BTreeMap<u32, io::Error>,
     /// True if pfc runs in a PID namespace other than the initial one, so that samples of CPUs can
     /// belong to processes that have no ID in pfc's namespace.
     is_in_child_pid_namespace: bool,
@@ -203,6 +197,7 @@ impl Contexts {
             contexts_by_target: BTreeMap::new(),
             tasks: ProcessRecorder::new(id),
             perf_task_events: None,
+            unopened_events_problem: None,
             drained,
             nr_failed_threads: 0,
             first_thread_error: None,
@@ -300,18 +295,10 @@ impl Contexts {
                 self.adjust_sampling_periods(target);
             }
         }
+        self.reopen_events_of_started_cpus();
         self.attach_newly_online_cpus();
         self.record_gaps(MonitoredCpus::take_ended_gaps);
         self.drain_perf_task_events();
-    }
-
-    /// Reads the kernel's records of processes. Called after samples are read and before the
-    /// samples are written: for each written sample, all earlier records of processes must have
-    /// been read.
-    fn drain_perf_task_events(&mut self) {
-        if let Some(events) = &mut self.perf_task_events {
-            self.tasks.drain_kernel_records(events);
-        }
     }
 
     /// Reads all rings. The contexts of a flight recorder are paused while their rings are read.
@@ -499,7 +486,7 @@ impl Contexts {
     }
 
     /// Returns sentences about lost records of processes, samples without a name since the last
-    /// call, and threads or CPUs whose sampling ended early. Does not read the messages of the
+    /// call, and threads or CPUs that are not sampled any more. Does not read the messages of the
     /// contexts: [`Contexts::poll`] must be the first to read that a CPU is offline.
     pub fn find_problems(&mut self) -> Vec<String> {
         for (target, live) in &self.contexts_by_target {
@@ -508,14 +495,12 @@ impl Contexts {
                 self.incomplete_targets.add(*target, causes);
             }
         }
-        let mut problems = Vec::new();
-        let events = self.perf_task_events.as_ref();
-        if let lost @ 1.. = events.map_or(0, |events| events.nr_lost_records) {
-            problems.push(format!("{lost} records of processes were lost: some names may be missing, or those of an earlier program"));
-        }
+        let mut problems = self.find_process_record_problems();
         for (cpu, error) in &self.restart_errors_by_cpu {
             problems.push(syscall_failure(&format!("sample CPU {cpu} again"), error).to_string());
         }
+        let cpus = self.monitored_cpus.as_ref();
+        problems.extend(cpus.and_then(MonitoredCpus::read_problem));
         if let n @ 1.. = std::mem::take(&mut self.drained.nr_samples_outside_namespace) {
             problems.push(format!("{n} samples are of idle CPUs or of processes outside of this pid name space; they have no names (:-1)"));
         }
@@ -527,68 +512,4 @@ impl Contexts {
         problems.extend(incomplete.cause_sentences(self.config.scope, "sampling"));
         problems
     }
-}
-
-impl Contexts {
-    /// Opens perf events with which the kernel records changes of the names and mappings of
-    /// processes: the processes that contain `threads`, or all processes if `threads` is `None`.
-    /// Reads the names and mappings of existing processes from /proc. If the kernel refuses to open
-    /// the perf events, /proc is also read during the recording.
-    pub fn start_process_tracking(&mut self, threads: Option<&[u32]>) {
-        // All records from /proc get a time before the perf events are opened. If a process changes
-        // while /proc is read, the kernel's record of the change is later and has precedence.
-        let time = now();
-        let processes = threads.map(read_process_ids_of_threads);
-        self.open_perf_task_events(processes.as_deref());
-        self.record_existing_processes(
-            processes.unwrap_or_else(|| list_numeric_entries("/proc")),
-            time,
-        );
-    }
-
-    /// Records the names and mappings of processes from /proc, with the time `time`.
-    fn record_existing_processes(&mut self, processes: Vec<u32>, time: u64) {
-        let mut build_ids = BuildIdsByFile::new();
-        for pid in processes {
-            self.tasks
-                .record_existing_process(pid, time, &mut build_ids);
-        }
-    }
-
-    /// Opens perf events for the kernel's records of the given processes, or of all processes.
-    /// Returns false if the kernel refuses to open the events.
-    fn open_perf_task_events(&mut self, processes: Option<&[u32]>) -> bool {
-        let events = match processes {
-            None => PerfTaskEvents::open_for_all_tasks(),
-            Some(processes) => {
-                let threads = |pid| list_numeric_entries(&format!("/proc/{pid}/task"));
-                PerfTaskEvents::open_for_threads(
-                    &processes.iter().flat_map(threads).collect::<Vec<u32>>(),
-                )
-            }
-        };
-        if let Err(error) = &events {
-            if let Some(libc::EMFILE | libc::ENFILE) = error.raw_os_error() {
-                let advice = limits::advice(error);
-                message!("pfc: names are read from /proc, because perf events cannot be opened: {error}{advice}");
-            }
-        }
-        self.perf_task_events = events.ok();
-        let is_open = self.perf_task_events.is_some();
-        if is_open {
-            self.tasks.use_kernel_records();
-        }
-        is_open
-    }
-}
-
-/// Returns the process IDs of the given threads, without duplicates.
-fn read_process_ids_of_threads(threads: &[u32]) -> Vec<u32> {
-    let mut processes: Vec<u32> = threads
-        .iter()
-        .map(|t| read_process_id_of_thread(*t))
-        .collect();
-    processes.sort_unstable();
-    processes.dedup();
-    processes
 }

@@ -97,7 +97,7 @@ impl Recording<'_> {
             self.create_output_file(&path)?;
         }
         self.contexts.drain_all_rings();
-        self.contexts.tasks.record_all_thread_names();
+        self.contexts.tasks.record_last_changes();
         self.write_drained_records();
         let Some(file) = self.output_file.take() else {
             return Ok(());

@@ -37,6 +37,7 @@ use rustix::thread::gettid;
 use crate::cli::{RecordArgs, TargetArgs};
 use crate::data::{self, Attribute, Writer};
 use crate::error::{Failure, TryingTo};
+use crate::hotplug::MonitoredCpus;
 use crate::message;
 use crate::pmu::load_modules;
 use crate::stat::assign::{assign, EventPlacement, RegisterPlan};
@@ -109,10 +110,7 @@ pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<Exit
         }
     };
     run.finish_recording()?;
-    Ok(exit_code_of_run(
-        status,
-        run.contexts.nr_failed_threads == 0,
-    ))
+    Ok(exit_code_of_run(status, run.is_complete()))
 }
 
 /// Chooses the events, and makes an empty [`Contexts`] for the events. Contexts that this function
@@ -215,7 +213,7 @@ fn explain_sampling_error(error: &io::Error, format: &str) -> Failure {
             "cannot record: there is no format '{format}'; load it: modprobe pfm_ring"
         )),
         (io::ErrorKind::OutOfMemory, _) => Failure::Refused(format!(
-            "cannot record: {error}: the ring is too large; take fewer pages (-m), or raise ulimit -l"
+            "cannot record: {error}: a ring exceeds the limit on locked memory (ulimit -l) or that of the control group, or memory is short; take fewer pages (-m)"
         )),
         (_, Some(libc::ENOTTY)) => Failure::Refused(
             "cannot record: the module perfmon that is loaded cannot sample; load a newer one"
@@ -427,6 +425,18 @@ impl Recording<'_> {
             message!("pfc: {n} threads are missing; of the first: {why}");
         }
         self.write_failure.take().map_or(Ok(()), Err)
+    }
+
+    /// Returns true if all threads and CPUs were sampled to their end. Lost samples do not matter.
+    /// The caller has called [`Self::finish_recording`].
+    fn is_complete(&self) -> bool {
+        let contexts = &self.contexts;
+        let cpus = contexts.monitored_cpus.as_ref();
+        contexts.nr_failed_threads == 0
+            && contexts.restart_errors_by_cpu.is_empty()
+            && !contexts.incomplete_targets.has_early_end()
+            && !contexts.has_broken_ring
+            && cpus.and_then(MonitoredCpus::read_problem).is_none()
     }
 
     /// Waits for a signal or for readable rings, at most until the time `until`, and then reads the

@@ -118,10 +118,16 @@ impl PerfRing {
     ///
     /// # Errors
     ///
-    /// `EPERM` if the ring would exceed the limit of locked memory.
+    /// Returns the error of mmap(2). If the ring would exceed the limit of locked memory, the error
+    /// has no errno, unlike an `EPERM` of perf_event_open(2), but its message has advice.
     pub fn new(event: OwnedFd) -> io::Result<Self> {
         let mapped_area = Area::writable(event.as_raw_fd(), 0, PAGE_SIZE + RING_DATA_BYTES)
-            .map_err(io::Error::from_raw_os_error)?;
+            .map_err(|errno| match (errno, io::Error::from_raw_os_error(errno)) {
+                (libc::EPERM, error) => io::Error::other(format!(
+                    "mmap: {error}: the limit of locked memory is reached; raise it (ulimit -l)"
+                )),
+                (_, error) => error,
+            })?;
         Ok(Self {
             event_fd: event,
             mapped_area,

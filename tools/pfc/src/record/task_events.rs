@@ -2,22 +2,25 @@
 
 //! Reads the kernel's records of processes. pfc needs these records in addition to the samples. The
 //! kernel writes its records of processes to the rings of dummy perf events (see `perf_event.rs`).
-//! The events are open on all online CPUs, for all tasks or for some threads and their descendants.
+//! The events are for all tasks, or for some threads and their descendants. Events of threads are
+//! opened on all CPUs of the machine, also on those that are offline. An event for all tasks can be
+//! opened only on a CPU that is online, and ends when the CPU goes offline.
 //!
 //! The kernel writes a record at a fork, an exec, a change of a name, an exit, and an executable
 //! mapping. Because every change of names and mappings is recorded, a sample in a profile gets the
 //! names of the program that ran when the sample was taken. This is true even if the program soon
 //! ended or its file was replaced.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use rustix::process::{getrlimit, Resource};
 
 use super::perf_event::{open_dummy_perf_event, PerfRing, TaskFilter};
 use crate::data::Encoder;
-use crate::hotplug::online_cpus;
+use crate::hotplug::{online_cpus, present_cpus, read_cpu_generation};
 
 /// Types of perf records.
 const PERF_RECORD_LOST: u32 = 2;
@@ -35,15 +38,34 @@ const RECORD_SAMPLE_ID_BYTES: usize = 32;
 /// contexts of threads.
 const NR_RESERVED_FDS: usize = 64;
 
+/// The maximum number of times that the threads of processes are listed when their events are
+/// opened.
+const MAX_THREAD_LISTINGS: usize = 10;
+
+/// The minimum time between two checks of which CPUs are online.
+const CPU_CHECK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// The ring of the events on a CPU.
+#[derive(Debug)]
+struct CpuRing {
+    ring: PerfRing,
+    /// The result of [`read_cpu_generation`] before the first event was opened. If the generation
+    /// of the CPU has changed, an event for all tasks has ended.
+    cpu_generation: Option<u64>,
+}
+
 /// A set of open perf events, with one ring for each CPU.
 #[derive(Debug)]
 pub struct PerfTaskEvents {
-    rings_by_cpu: BTreeMap<u32, PerfRing>,
+    rings_by_cpu: BTreeMap<u32, CpuRing>,
     /// Events whose records the kernel writes to the ring of another event.
     redirected_event_fds: Vec<OwnedFd>,
     covers_all_tasks: bool,
     /// The number of records that the kernel dropped because a ring was full.
     pub nr_lost_records: u64,
+    /// The CPUs on which events could not be opened after they had come online, with the error.
+    pub reopen_errors_by_cpu: BTreeMap<u32, io::Error>,
+    cpus_checked_at: Instant,
     record_buffer: Vec<u8>,
 }
 
@@ -54,6 +76,8 @@ impl PerfTaskEvents {
             redirected_event_fds: Vec::new(),
             covers_all_tasks,
             nr_lost_records: 0,
+            reopen_errors_by_cpu: BTreeMap::new(),
+            cpus_checked_at: Instant::now(),
             record_buffer: Vec::new(),
         }
     }
@@ -66,65 +90,129 @@ impl PerfTaskEvents {
     pub fn open_for_all_tasks() -> io::Result<Self> {
         let mut events = Self::new(true);
         for cpu in online_cpus()? {
-            events.rings_by_cpu.insert(
-                cpu,
-                PerfRing::new(open_dummy_perf_event(TaskFilter::All, cpu)?)?,
-            );
+            match events.open_for_all_tasks_on_cpu(cpu) {
+                // The CPU is offline now. It was online when the online CPUs were listed.
+                Err(e) if e.raw_os_error() == Some(libc::ENODEV) => {}
+                done => done?,
+            }
         }
         Ok(events)
     }
 
-    /// Opens a new event for all tasks on a CPU that is online again. The old event ended when the
-    /// CPU became offline. The old ring is dropped, so the caller must read it first.
-    ///
-    /// # Errors
-    ///
-    /// `ENODEV` if the CPU is offline. Also any other error of perf_event_open(2) or mmap(2).
-    pub fn reopen_on_cpu(&mut self, cpu: u32) -> io::Result<()> {
+    fn open_for_all_tasks_on_cpu(&mut self, cpu: u32) -> io::Result<()> {
+        let cpu_generation = read_cpu_generation(cpu);
         let ring = PerfRing::new(open_dummy_perf_event(TaskFilter::All, cpu)?)?;
+        let ring = CpuRing {
+            ring,
+            cpu_generation,
+        };
         self.rings_by_cpu.insert(cpu, ring);
         Ok(())
     }
 
-    /// Opens events for the given threads, and for all threads and processes that the given threads
-    /// will start.
+    /// Returns true if no event is open on the CPU, or if the event has ended because the CPU was
+    /// offline.
+    pub fn lacks_event_on(&self, cpu: u32) -> bool {
+        // An event of a thread continues when its CPU is online again.
+        let has_ended = |of_cpu: &CpuRing| {
+            self.covers_all_tasks && of_cpu.cpu_generation != read_cpu_generation(cpu)
+        };
+        self.rings_by_cpu.get(&cpu).is_none_or(has_ended)
+    }
+
+    /// Returns the online CPUs on which events must be opened. Returns no CPUs if the last check
+    /// was less than [`CPU_CHECK_INTERVAL`] ago.
+    pub fn take_started_cpus(&mut self) -> Vec<u32> {
+        if self.cpus_checked_at.elapsed() < CPU_CHECK_INTERVAL {
+            return Vec::new();
+        }
+        self.cpus_checked_at = Instant::now();
+        // If the list cannot be read now, the next check reads it again.
+        let mut cpus = online_cpus().unwrap_or_default();
+        cpus.retain(|cpu| self.lacks_event_on(*cpu));
+        cpus
+    }
+
+    /// Opens new events on a CPU that has come online: for all tasks, or for the threads that
+    /// `list_threads` returns. The old ring is dropped, so the caller must read it first. If the
+    /// events cannot be opened, the error is kept in [`Self::reopen_errors_by_cpu`].
+    pub fn reopen_on_cpu(&mut self, cpu: u32, list_threads: impl Fn() -> Vec<u32>) {
+        // The old event is closed first, so that pfc needs no further descriptor.
+        self.rings_by_cpu.remove(&cpu);
+        let opened = match self.covers_all_tasks {
+            true => self.open_for_all_tasks_on_cpu(cpu),
+            false => list_threads()
+                .into_iter()
+                .try_for_each(|thread| self.open_for_thread(thread, &[cpu])),
+        };
+        match opened {
+            Ok(()) => self.reopen_errors_by_cpu.remove(&cpu),
+            // The CPU is offline again. The events are opened when it is online the next time.
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => None,
+            Err(error) => self.reopen_errors_by_cpu.insert(cpu, error),
+        };
+    }
+
+    /// Opens events for the threads that `list_threads` returns, and for all threads and processes
+    /// that these threads will start.
     ///
-    /// An event is opened for each thread on each CPU. If one event per thread and CPU would exceed
-    /// the limit of open files, one event for all tasks is opened on each CPU.
+    /// A thread that starts after the threads were listed has no event if the event of its creator
+    /// was not open yet. The threads are therefore listed again until the list has no new threads,
+    /// but at most [`MAX_THREAD_LISTINGS`] times: a process can start threads all the time, and
+    /// most of them have the events of their creator.
+    ///
+    /// An event is opened for each thread on each CPU, also on CPUs that are offline, so that an
+    /// exec on a CPU that comes online later is recorded. If one event per thread and CPU would
+    /// exceed the limit of open files, one event for all tasks is opened on each online CPU.
     ///
     /// # Errors
     ///
     /// `EACCES` or `EPERM` if the caller may not use perf_event_open(2), `EMFILE` if there are too
     /// many threads and events for all tasks could not be opened.
-    pub fn open_for_threads(threads: &[u32]) -> io::Result<Self> {
-        let cpus = online_cpus()?;
+    pub fn open_for_threads(list_threads: impl Fn() -> Vec<u32>) -> io::Result<Self> {
+        let cpus = present_cpus()?;
         let fd_limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        let needed_fds = threads.len() * (cpus.len() + 1) + NR_RESERVED_FDS;
-        if needed_fds as u64 > fd_limit {
-            return Self::open_for_all_tasks()
-                .map_err(|_| io::Error::from_raw_os_error(libc::EMFILE));
-        }
         let mut events = Self::new(false);
-        for thread in threads {
-            events.open_for_thread(*thread, &cpus)?;
+        let mut opened = BTreeSet::new();
+        for _ in 0..MAX_THREAD_LISTINGS {
+            let mut threads = list_threads();
+            threads.retain(|thread| opened.insert(*thread));
+            if threads.is_empty() {
+                break;
+            }
+            let needed_fds = opened.len() * (cpus.len() + 1) + NR_RESERVED_FDS;
+            if needed_fds as u64 > fd_limit {
+                // The descriptors of these events are closed, so that they can be used again.
+                drop(events);
+                return Self::open_for_all_tasks()
+                    .map_err(|_| io::Error::from_raw_os_error(libc::EMFILE));
+            }
+            for thread in threads {
+                events.open_for_thread(thread, &cpus)?;
+            }
         }
         Ok(events)
     }
 
     fn open_for_thread(&mut self, thread: u32, cpus: &[u32]) -> io::Result<()> {
         for cpu in cpus {
+            let cpu_generation = read_cpu_generation(*cpu);
             let event = match open_dummy_perf_event(TaskFilter::Thread(thread), *cpu) {
                 // The thread has exited since the threads of its process were listed.
                 Err(e) if e.raw_os_error() == Some(libc::ESRCH) => return Ok(()),
                 event => event?,
             };
             match self.rings_by_cpu.get(cpu) {
-                Some(ring) => {
-                    ring.redirect_event_output(&event)?;
+                Some(of_cpu) => {
+                    of_cpu.ring.redirect_event_output(&event)?;
                     self.redirected_event_fds.push(event);
                 }
                 None => {
-                    self.rings_by_cpu.insert(*cpu, PerfRing::new(event)?);
+                    let ring = CpuRing {
+                        ring: PerfRing::new(event)?,
+                        cpu_generation,
+                    };
+                    self.rings_by_cpu.insert(*cpu, ring);
                 }
             }
         }
@@ -136,7 +224,11 @@ impl PerfTaskEvents {
     /// after the thread has exited.
     pub fn fds_to_poll(&self) -> Vec<BorrowedFd<'_>> {
         match self.covers_all_tasks {
-            true => self.rings_by_cpu.values().map(AsFd::as_fd).collect(),
+            true => self
+                .rings_by_cpu
+                .values()
+                .map(|of_cpu| of_cpu.ring.as_fd())
+                .collect(),
             false => Vec::new(),
         }
     }
@@ -145,9 +237,9 @@ impl PerfTaskEvents {
     /// event ID `id`, because a reader of the output file finds the layout of a record in the
     /// attribute of that event.
     pub fn drain_rings(&mut self, output: &mut Encoder, id: u64) {
-        for ring in self.rings_by_cpu.values_mut() {
+        for of_cpu in self.rings_by_cpu.values_mut() {
             self.record_buffer.clear();
-            ring.drain_records_to(&mut self.record_buffer);
+            of_cpu.ring.drain_records_to(&mut self.record_buffer);
             let lost = copy_process_records(&self.record_buffer, output, id);
             self.nr_lost_records = self.nr_lost_records.saturating_add(lost);
         }
@@ -247,20 +339,59 @@ mod tests {
         copy_process_records(&[0; 64], &mut to, 2);
     }
 
-    #[test]
-    fn r1_9_thread_events_report_new_thread_names() {
-        let tid = rustix::thread::gettid()
-            .as_raw_nonzero()
-            .get()
-            .unsigned_abs();
-        let Ok(mut events) = PerfTaskEvents::open_for_threads(&[tid]) else {
-            // The kernel refuses perf_event_open() on this machine, so the test is skipped.
-            return;
-        };
-        // The new thread sets its own name.
+    fn own_thread_id() -> u32 {
+        let id = rustix::thread::gettid().as_raw_nonzero();
+        id.get().unsigned_abs()
+    }
+
+    /// Starts a thread, which sets its own name to "named-later", and waits until it has exited.
+    fn spawn_named_thread() {
         let thread = std::thread::Builder::new().name("named-later".to_owned());
         let thread = thread.spawn(|| {}).expect("a thread");
         thread.join().expect("no panic");
+    }
+
+    /// The second list of threads has a thread that is not in the first list, and was not started
+    /// by a thread in the first list.
+    #[test]
+    fn r1_9_thread_started_while_events_are_opened_has_events() {
+        let (to_main, from_other) = std::sync::mpsc::channel();
+        let (to_other, from_main) = std::sync::mpsc::channel();
+        let other = std::thread::spawn(move || {
+            to_main.send(own_thread_id()).expect("a receiver");
+            if from_main.recv().is_ok() {
+                spawn_named_thread();
+            }
+        });
+        let (own, other_id) = (own_thread_id(), from_other.recv().expect("an ID"));
+        let nr_listings = std::cell::Cell::new(0);
+        let list_threads = || {
+            nr_listings.set(nr_listings.get() + 1);
+            match nr_listings.get() {
+                1 => vec![own],
+                _ => vec![own, other_id],
+            }
+        };
+        let events = PerfTaskEvents::open_for_threads(list_threads);
+        to_other.send(()).expect("a receiver");
+        other.join().expect("no panic");
+        // If the kernel refuses perf_event_open() on this machine, the test is skipped.
+        if let Ok(mut events) = events {
+            let mut to = Encoder::default();
+            events.drain_rings(&mut to, 1);
+            assert!(to.bytes.windows(11).any(|w| w == b"named-later"));
+            assert_eq!(nr_listings.get(), 3);
+        }
+    }
+
+    #[test]
+    fn r1_9_thread_events_report_new_thread_names() {
+        let tid = own_thread_id();
+        let Ok(mut events) = PerfTaskEvents::open_for_threads(|| vec![tid]) else {
+            // The kernel refuses perf_event_open() on this machine, so the test is skipped.
+            return;
+        };
+        spawn_named_thread();
         let mut to = Encoder::default();
         events.drain_rings(&mut to, 1);
         assert_eq!(events.nr_lost_records, 0);

@@ -10,33 +10,38 @@
 //!
 //! - At each exec, and when a traced thread starts or exits, pfc reads names and mappings.
 //! - If the address of a sample is in no known mapping of its process, pfc reads the mappings.
-//! - After the samples of a process were read, pfc checks the process for a new name or program.
-//! - Before a file is completed, pfc reads the names of all threads of known processes.
+//! - After the samples of a process were read, pfc checks the process for a new name or program, and
+//!   reads its mappings again.
+//! - Before a file is completed, pfc reads the names of all threads of known processes. Processes
+//!   whose samples are newer than their last check are checked again.
 //!
 //! While pfc handles samples, it reads the mappings of each process at most once in 50 ms, and
-//! checks the name and program of each process at most once in 50 ms. A mapping that is read after
-//! the exec of its process is recorded as if it had existed since the exec, because libraries are
-//! mapped soon after the exec.
+//! checks the name and program of each process at most once in 50 ms. `mappings.rs` describes which
+//! times mappings get in the records.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+mod mappings;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use perfmon::ring::Sample;
 
 use super::kernel_maps::encode_kernel_mappings;
-use super::maps::parse_executable_mapping;
 use super::task_events::PerfTaskEvents;
 use crate::data::record::Region;
 use crate::data::{middle_time, started_processes, take_until, Encoder, SampleId, KERNEL_START};
-use crate::profile::{build_id, candidate_paths, is_same_file, open_regular};
 use crate::text_file;
+pub use mappings::BuildIdsByFile;
 
 /// The minimum time between two reads of a process's mappings, and between two checks of its name
 /// and program.
 const MIN_PROC_READ_INTERVAL: Duration = Duration::from_millis(50);
+
+/// The minimum ratio of the time between two reads of a process's mappings to the time that a read
+/// takes. Reading the thousands of mappings of a large process takes milliseconds.
+const MIN_MAPPINGS_READ_RATIO: u32 = 20;
 
 /// The maximum size in bytes of the records of processes that a flight recorder or --switch-output
 /// keeps for the next file.
@@ -57,7 +62,9 @@ struct KnownProcess {
     regions_by_start: BTreeMap<u64, Region>,
     /// The name and the start time of each thread except the thread-group leader.
     non_leader_threads: BTreeMap<u32, (Vec<u8>, u64)>,
-    mappings_read_at: Option<Instant>,
+    /// The time of the last read of the mappings, in nanoseconds of CLOCK_MONOTONIC, and the time
+    /// that this read took. `None` if the mappings were not read yet.
+    mappings_read: Option<(u64, Duration)>,
     /// The device and inode of the process's executable. `exe_checked_at` is the time of the last
     /// check of the process name and the executable.
     exe_file_id: Option<(u64, u64)>,
@@ -71,10 +78,23 @@ impl KnownProcess {
             start_time_ns: start_time,
             regions_by_start: BTreeMap::new(),
             non_leader_threads: BTreeMap::new(),
-            mappings_read_at: None,
+            mappings_read: None,
             exe_file_id: None,
             exe_checked_at: Instant::now(),
         }
+    }
+
+    /// Returns the time since the last read of the mappings; `None` if there was no read.
+    fn mappings_age(&self) -> Option<Duration> {
+        let (at, _) = self.mappings_read?;
+        Some(Duration::from_nanos(now().saturating_sub(at)))
+    }
+
+    /// Returns true if the last read of the mappings was long enough ago for another read.
+    fn may_read_mappings(&self) -> bool {
+        let read_time = self.mappings_read.map_or(Duration::ZERO, |(_, time)| time);
+        let interval = MIN_PROC_READ_INTERVAL.max(read_time * MIN_MAPPINGS_READ_RATIO);
+        self.mappings_age().is_none_or(|age| age >= interval)
     }
 
     fn find_region(&self, address: u64) -> Option<&Region> {
@@ -82,10 +102,6 @@ impl KnownProcess {
         (address < region.end).then_some(region)
     }
 }
-
-/// Build IDs by the device and inode of their file. A file that several processes have mapped is
-/// read only once.
-pub type BuildIdsByFile = HashMap<((u32, u32), u64), Vec<u8>>;
 
 /// A position in the records that [`ProcessRecorder`] has collected.
 #[derive(Clone, Copy, Debug, Default)]
@@ -104,7 +120,8 @@ pub struct ProcessRecorder {
     nr_replacements: u64,
     /// True if the kernel's records describe all changes after the start of the recording.
     has_kernel_records: bool,
-    /// Processes whose executable and name [`Self::check_sampled_processes`] has to check.
+    /// Processes with samples that are newer than the last check of their executable, name and
+    /// mappings.
     pids_to_check: BTreeSet<u32>,
     /// The ID of the first event. All records contain this ID.
     event_id: u64,
@@ -201,8 +218,8 @@ impl ProcessRecorder {
         self.processes.retain(|pid, process| {
             // The last samples of a process may still be in a ring after the process has ended.
             process
-                .mappings_read_at
-                .is_some_and(|at| at.elapsed() < MAX_SAMPLE_DELAY_AFTER_EXIT)
+                .mappings_age()
+                .is_some_and(|age| age < MAX_SAMPLE_DELAY_AFTER_EXIT)
                 || fs::exists(format!("/proc/{pid}")).unwrap_or(true)
         });
         self.reap_threshold = MIN_PROCESSES_TO_REAP.max(2 * self.processes.len());
@@ -376,10 +393,16 @@ impl ProcessRecorder {
         self.records.exit((parent, parent), &sample_id);
     }
 
-    /// Reads the names of all threads of known processes if the kernel's records do not have them.
-    pub fn record_all_thread_names(&mut self) {
+    /// Records the last changes of known processes before a file is completed, unless the kernel's
+    /// records have all changes: the names of all threads, and the executable, name and mappings of
+    /// processes whose samples are newer than their last check.
+    pub fn record_last_changes(&mut self) {
         if self.has_kernel_records {
             return;
+        }
+        for pid in std::mem::take(&mut self.pids_to_check) {
+            self.record_changes_of_process(pid, now());
+            self.record_new_mappings(pid, now(), &mut BuildIdsByFile::new());
         }
         let pids: Vec<u32> = self.processes.keys().copied().collect();
         for pid in pids {
@@ -408,24 +431,33 @@ impl ProcessRecorder {
             self.processes.entry(pid).or_insert_with(ended);
             return;
         };
-        let recently = process
-            .mappings_read_at
-            .is_some_and(|at| at.elapsed() < MIN_PROC_READ_INTERVAL);
         let is_known = sample.ip >= KERNEL_START || process.find_region(sample.ip).is_some();
-        if process.exe_checked_at.elapsed() >= MIN_PROC_READ_INTERVAL {
-            self.pids_to_check.insert(pid);
-        }
-        if !is_known && !recently {
+        let may_read_mappings = process.may_read_mappings();
+        self.pids_to_check.insert(pid);
+        if !is_known && may_read_mappings {
             self.record_new_mappings(pid, time, &mut BuildIdsByFile::new());
         }
     }
 
     /// Checks the name and the executable of each process in `pids_to_check`, to detect an exec
-    /// that no ring has reported. The caller has read a ring to its end, so every exec that the
-    /// ring reports is already recorded.
+    /// that no ring has reported, and reads its mappings, to detect a library that was loaded at
+    /// the address of another one. The caller has read a ring to its end, so every exec that the
+    /// ring reports is already recorded. A process that was checked just before is checked at the
+    /// next call.
     pub fn check_sampled_processes(&mut self) {
         for pid in std::mem::take(&mut self.pids_to_check) {
-            self.record_changes_of_process(pid, now());
+            let Some(process) = self.processes.get(&pid) else {
+                continue;
+            };
+            let may_read_mappings = process.may_read_mappings();
+            if may_read_mappings || process.exe_checked_at.elapsed() >= MIN_PROC_READ_INTERVAL {
+                self.record_changes_of_process(pid, now());
+            }
+            if may_read_mappings {
+                self.record_new_mappings(pid, now(), &mut BuildIdsByFile::new());
+            } else {
+                self.pids_to_check.insert(pid);
+            }
         }
     }
 
@@ -447,82 +479,12 @@ impl ProcessRecorder {
             self.records.comm(&name, false, &sample_id);
         }
     }
-
-    /// Reads the executable mappings of a process, and records those that are not known yet.
-    fn record_new_mappings(&mut self, pid: u32, time: u64, build_ids: &mut BuildIdsByFile) {
-        let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
-        let sample_id = self.make_sample_id(pid, pid, time);
-        let Some(process) = self.processes.get_mut(&pid) else {
-            return;
-        };
-        process.mappings_read_at = Some(Instant::now());
-        for mut region in text_file::byte_lines(&maps).filter_map(parse_executable_mapping) {
-            let known = process.regions_by_start.get(&region.start);
-            if known.is_some_and(|known| has_same_file_and_range(known, &region)) {
-                continue;
-            }
-            if region.inode != 0 {
-                let of_file = build_ids.entry((region.device, region.inode));
-                let id = of_file.or_insert_with(|| read_region_build_id(pid, &region));
-                region.build_id.clone_from(id);
-            }
-            let overlaps = |r: &Region| r.start < region.end && region.start < r.end;
-            let others: Vec<u64> = process
-                .regions_by_start
-                .values()
-                .filter(|r| overlaps(r))
-                .map(|r| r.start)
-                .collect();
-            // A mapping that replaces another mapping is newer than the exec, so it is recorded
-            // with the time `time`.
-            let since = if others.is_empty() {
-                process.start_time_ns
-            } else {
-                time
-            };
-            for other in others {
-                process.regions_by_start.remove(&other);
-            }
-            self.records.mmap2(
-                &region,
-                &SampleId {
-                    time: since,
-                    ..sample_id
-                },
-            );
-            process.regions_by_start.insert(region.start, region);
-        }
-    }
 }
 
 /// Returns the device and inode of a process's executable.
 fn read_exe_file_id(pid: u32) -> Option<(u64, u64)> {
     let file = fs::metadata(format!("/proc/{pid}/exe")).ok()?;
     Some((file.dev(), file.ino()))
-}
-
-/// Returns true if two regions, from two reads of /proc, are the same mapping. Build IDs are not
-/// compared, because files with the same device and inode have the same build ID.
-fn has_same_file_and_range(one: &Region, other: &Region) -> bool {
-    (one.start, one.end, one.offset, one.device, one.inode)
-        == (
-            other.start,
-            other.end,
-            other.offset,
-            other.device,
-            other.inode,
-        )
-        && one.path == other.path
-}
-
-/// Returns the build ID of the file that a process has mapped. Returns an empty build ID if the
-/// file has none or cannot be found.
-fn read_region_build_id(pid: u32, region: &Region) -> Vec<u8> {
-    let open = candidate_paths(pid as i32, Path::new(&region.path)).find_map(|path| {
-        let file = open_regular(&path).ok()?;
-        is_same_file(&file, region.device, region.inode).then_some(file)
-    });
-    open.and_then(|file| build_id(&file)).unwrap_or_default()
 }
 
 #[cfg(test)]

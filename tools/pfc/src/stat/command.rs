@@ -322,14 +322,15 @@ impl FollowedCommand {
         handler: &mut impl FollowedThreadHandler,
     ) -> Result<Option<ExitStatus>, Failure> {
         let thread = pid.unsigned_abs();
+        let mut handled = Ok(());
         match status {
             WaitStatus::Exited(_) | WaitStatus::Killed(_) => {
+                self.followed_tids.remove(&pid);
+                self.has_exited |= pid == self.pid;
                 handler
                     .on_thread_exited(thread)
                     .trying_to(format_args!("read the context of thread {thread}"))?;
-                self.followed_tids.remove(&pid);
                 if pid == self.pid {
-                    self.has_exited = true;
                     if !self.has_executed_program {
                         self.read_exec_error()?;
                     }
@@ -351,9 +352,9 @@ impl FollowedCommand {
                 if let Ok(former_tid) = process::read_tid_before_exec(pid) {
                     self.followed_tids.remove(&former_tid);
                     self.followed_tids.insert(pid);
-                    handler
+                    handled = handler
                         .on_thread_executed(former_tid.unsigned_abs(), thread)
-                        .trying_to(format_args!("read the context of thread {thread}"))?;
+                        .trying_to(format_args!("read the context of thread {thread}"));
                 }
             }
             WaitStatus::Stop(signal) => {
@@ -375,9 +376,11 @@ impl FollowedCommand {
             WaitStatus::Signal(signal) => signal,
             _ => 0,
         };
+        // The thread is resumed before an error of the handler is returned, because after an error
+        // the command continues to run.
         ignore_esrch(process::resume_tracee(pid, signal))
             .trying_to(format_args!("resume thread {pid}"))?;
-        Ok(None)
+        handled.map(|()| None)
     }
 }
 
@@ -394,5 +397,56 @@ fn ignore_esrch(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(e) if crate::target::is_esrch(&e) => Ok(()),
         result => result,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A handler that cannot read the context of a thread.
+    struct UnreadableContexts;
+
+    impl FollowedThreadHandler for UnreadableContexts {
+        const STOP_THREADS_AT_EXIT: bool = false;
+
+        fn create_context(&self) -> io::Result<Option<Context>> {
+            Ok(None)
+        }
+
+        fn insert_attached_context(&mut self, _: u32, _: Context) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn attach_to_new_thread(&mut self, _: u32) {}
+
+        fn on_thread_executed(&mut self, _: u32, _: u32) -> io::Result<()> {
+            Err(io::ErrorKind::Other.into())
+        }
+
+        fn on_thread_exited(&mut self, _: u32) -> io::Result<()> {
+            Err(io::ErrorKind::Other.into())
+        }
+    }
+
+    #[test]
+    fn r1_3_reaped_command_has_exited_although_its_context_cannot_be_read() {
+        let (exec_error_pipe, _) = create_cloexec_pipe().expect("a pipe");
+        let mut command = FollowedCommand {
+            pid: i32::MAX,
+            argv: vec!["command".into()],
+            exec_error_pipe,
+            has_executed_program: true,
+            has_exited: false,
+            is_followed_with_ptrace: true,
+            followed_tids: BTreeSet::from([i32::MAX]),
+            has_pending_changes: false,
+        };
+        let result =
+            command.handle_wait_status(i32::MAX, WaitStatus::Exited(3), &mut UnreadableContexts);
+        let message = result.expect_err("an error").to_string();
+        assert!(message.starts_with("cannot read the context of thread 2147483647: "));
+        // Without this flag, wait_for_exit_uncounted() would wait for the command forever.
+        assert!(command.has_exited);
     }
 }

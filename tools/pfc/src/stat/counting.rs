@@ -278,7 +278,7 @@ pub struct CountingContexts {
     /// The throttling of the contexts that were closed.
     throttling_of_closed_contexts: Throttling,
     /// The counted CPUs; `None` if threads are counted.
-    monitored_cpus: Option<MonitoredCpus>,
+    pub monitored_cpus: Option<MonitoredCpus>,
     /// The CPUs that could not be counted again after they had come online, with the error.
     pub restart_errors_by_cpu: BTreeMap<u32, io::Error>,
 }
@@ -320,24 +320,29 @@ impl CountingContexts {
         Ok(())
     }
 
-    /// Returns the descriptors that become readable when a context of a CPU has ended.
-    pub fn cpu_context_fds(&self) -> Vec<BorrowedFd<'_>> {
-        let running = self
-            .contexts
-            .values()
-            .filter(|attached| self.monitored_cpus.is_some() && attached.end_causes.is_none());
+    /// Returns the descriptors that become readable when a context has ended.
+    pub fn running_context_fds(&self) -> Vec<BorrowedFd<'_>> {
+        let contexts = self.contexts.values();
+        let running = contexts.filter(|attached| attached.end_causes.is_none());
         running.map(|attached| attached.context.as_fd()).collect()
     }
 
-    /// Returns the time of the next call of [`Self::update_cpu_contexts`]; `None` if threads are
+    /// Returns true if all contexts have ended, or if there are no contexts. The context of a
+    /// thread ends at the latest when the thread exits.
+    pub fn have_all_contexts_ended(&self) -> bool {
+        let mut contexts = self.contexts.values();
+        contexts.all(|attached| attached.end_causes.is_some())
+    }
+
+    /// Returns the time of the next call of [`Self::update_contexts`]; `None` if threads are
     /// counted.
     pub fn next_cpu_check_at(&self) -> Option<Instant> {
         self.monitored_cpus.as_ref().map(MonitoredCpus::next_check)
     }
 
-    /// Closes the contexts of CPUs that are offline, and attaches contexts to CPUs that are online
-    /// again.
-    pub fn update_cpu_contexts(&mut self) -> io::Result<()> {
+    /// Reads which contexts have ended. Closes the contexts of CPUs that are offline, and attaches
+    /// contexts to CPUs that are online again.
+    pub fn update_contexts(&mut self) -> io::Result<()> {
         self.read_context_messages()?;
         let online = match &mut self.monitored_cpus {
             Some(cpus) => cpus.online_again(),
@@ -353,10 +358,12 @@ impl CountingContexts {
                     self.restart_errors_by_cpu.remove(&cpu);
                 }
                 // The CPU may have gone offline before the context was attached. The next call of
-                // update_cpu_contexts() tries again to attach a context.
+                // update_contexts() tries again to attach a context.
                 (Err(error), _) => {
                     self.contexts.remove(&cpu);
-                    self.restart_errors_by_cpu.insert(cpu, error);
+                    if is_online(cpu) {
+                        self.restart_errors_by_cpu.insert(cpu, error);
+                    }
                 }
                 (Ok(()), None) => {}
             }

@@ -3,14 +3,13 @@
 //! Waits with a single call of poll() for children, signals, readable files and a point in time.
 
 use std::io::{self, Read};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
-use rustix::process::{pidfd_open, Pid, PidfdFlags};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR2, SIGWINCH};
 use signal_hook::low_level::pipe;
 
@@ -36,54 +35,6 @@ pub enum WakeReason {
     /// A file for which the caller waits is readable.
     Ready,
     Timeout,
-}
-
-/// The pidfds of a set of threads, with which the caller detects the exit of the last thread.
-pub struct ThreadPidfds {
-    pidfds: Vec<OwnedFd>,
-    /// True if some of the threads have no pidfd, because it could not be opened. In this case, the
-    /// exit of the last thread is not detected.
-    has_unwatched_thread: bool,
-}
-
-impl ThreadPidfds {
-    pub fn new(threads: &[u32]) -> Self {
-        // This flag of pidfd_open() is PIDFD_THREAD, for which rustix has no name.
-        let thread = PidfdFlags::from_bits_retain(libc::O_EXCL as u32);
-        let mut live_threads = Self {
-            pidfds: Vec::new(),
-            has_unwatched_thread: false,
-        };
-        for pid in threads.iter().filter_map(|t| Pid::from_raw(*t as i32)) {
-            match pidfd_open(pid, thread) {
-                Ok(fd) => live_threads.pidfds.push(fd),
-                Err(rustix::io::Errno::SRCH) => {}
-                Err(_) => live_threads.has_unwatched_thread = true,
-            }
-        }
-        live_threads
-    }
-
-    pub fn fds_to_poll(&self) -> Vec<BorrowedFd<'_>> {
-        self.pidfds.iter().map(AsFd::as_fd).collect()
-    }
-
-    /// Drops the pidfds of threads that have exited. Returns true if all threads of the set have
-    /// exited.
-    pub fn have_all_exited(&mut self) -> bool {
-        let mut fds: Vec<PollFd<'_>> = self
-            .pidfds
-            .iter()
-            .map(|fd| PollFd::new(fd, PollFlags::IN))
-            .collect();
-        // If poll() fails, no thread is regarded as exited. The caller's next wait reports the
-        // failure of poll().
-        let _ = poll(&mut fds, Some(&Timespec::default()));
-        let mut has_exited: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-        has_exited.reverse();
-        self.pidfds.retain(|_| !has_exited.pop().unwrap_or(false));
-        self.pidfds.is_empty() && !self.has_unwatched_thread
-    }
 }
 
 fn register_signal_pipe(signal: i32, wake: WakeReason) -> io::Result<(UnixStream, WakeReason)> {

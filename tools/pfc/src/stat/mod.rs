@@ -57,7 +57,7 @@ use beside::SideCommand;
 use command::FollowedCommand;
 use counting::{CascadeThreshold, CountingContexts, DEFAULT_SET_TIMEOUT_NS};
 use estimate::CountSums;
-use event_loop::{EventLoop, ThreadPidfds, WakeReason};
+use event_loop::{EventLoop, WakeReason};
 use events::{Event, Machine};
 use interval::IntervalTimer;
 use perfmon::Scope;
@@ -68,7 +68,7 @@ use target::report_title;
 
 use crate::cli::StatArgs;
 use crate::error::{Failure, TryingTo};
-use crate::hotplug::sum_by_cpu;
+use crate::hotplug::{sum_by_cpu, MonitoredCpus};
 use crate::output::Out;
 use crate::pmu::load_modules;
 use crate::target::{is_ebusy, is_eexist, is_esrch};
@@ -162,7 +162,14 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
         for (cpu, error) in &group.restart_errors_by_cpu {
             let failure = syscall_failure(&format!("count CPU {cpu} again"), error);
             message!("pfc: {failure}");
+            is_complete = false;
         }
+        let cpus = group.monitored_cpus.as_ref();
+        if let Some(problem) = cpus.and_then(MonitoredCpus::read_problem) {
+            message!("pfc: {problem}");
+            is_complete = false;
+        }
+        is_complete &= !group.incomplete_targets.has_early_end();
         let throttled = group.total_throttling().trying_to(READ_COUNTS_ACTION)?;
         if !throttled.is_none() {
             message!("pfc: the event of --cascade was {throttled}; its count is complete");
@@ -178,8 +185,8 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
 }
 
 /// Returns the exit status of a run of `pfc stat` or `pfc record`: the status of the command, if
-/// there was one. If `is_complete` is false, because threads were not counted or sampled, a status
-/// of 0 is replaced by 2.
+/// there was one. If `is_complete` is false, because threads or CPUs were not counted or sampled to
+/// their end, a status of 0 is replaced by 2.
 pub fn exit_code_of_run(status: Option<ExitStatus>, is_complete: bool) -> ExitCode {
     match status {
         Some(status) if !status.success() => exit_code(status),
@@ -415,6 +422,21 @@ impl StatSession<'_> {
             },
             false => FollowedCommand::spawn_untraced(argv, group)?,
         };
+        let result = self.count_until_command_exits(&mut child, group, report);
+        if result.is_err() {
+            // Counting has failed, but the command continues to run. pfc waits until the command
+            // exits, and resumes each of its threads that ptrace stops.
+            child.wait_for_exit_uncounted(&mut self.event_loop);
+        }
+        result
+    }
+
+    fn count_until_command_exits(
+        &mut self,
+        child: &mut FollowedCommand,
+        group: &mut CountingContexts,
+        report: &mut StatReport<'_>,
+    ) -> Result<(Duration, Option<ExitStatus>), Failure> {
         let mut timer = IntervalTimer::start(self.args);
         loop {
             let was_executed = child.has_executed_program();
@@ -449,7 +471,8 @@ impl StatSession<'_> {
     }
 
     /// Counts threads or CPUs until the command exits. Without a command, counting ends when the
-    /// user interrupts, and counting of threads also ends when all of the threads have exited.
+    /// user interrupts, and counting of threads also ends when the contexts of all threads have
+    /// ended.
     fn count_threads_or_cpus(
         &mut self,
         group: &mut CountingContexts,
@@ -458,25 +481,40 @@ impl StatSession<'_> {
         let mut timer = IntervalTimer::start(self.args);
         group.start().map_err(|e| syscall_failure("count", &e))?;
         let mut command = SideCommand::spawn(&self.args.command)?;
-        let mut live_threads = match &self.target {
-            Target::Threads(threads) if command.is_none() => Some(ThreadPidfds::new(threads)),
-            _ => None,
-        };
-        while !live_threads
+        let result = self.poll_until_counting_ends(group, report, &mut timer, command.as_mut());
+        group.stop();
+        let elapsed = timer.started_at.elapsed();
+        // After a failure, the command continues to run, and pfc waits for it.
+        let status = command
             .as_mut()
-            .is_some_and(ThreadPidfds::have_all_exited)
-        {
-            let mut fds = live_threads
-                .as_ref()
-                .map_or(Vec::new(), ThreadPidfds::fds_to_poll);
-            fds.extend(group.cpu_context_fds());
+            .map(|command| command.wait(&mut self.event_loop))
+            .transpose();
+        result?;
+        match timer.print_failure {
+            Some(failure) => Err(failure),
+            None => Ok((elapsed, status?)),
+        }
+    }
+
+    /// Waits until the command exits. If there is no command, waits until the user interrupts, the
+    /// contexts of all threads have ended, or a write has failed.
+    fn poll_until_counting_ends(
+        &mut self,
+        group: &mut CountingContexts,
+        report: &mut StatReport<'_>,
+        timer: &mut IntervalTimer,
+        mut command: Option<&mut SideCommand>,
+    ) -> Result<(), Failure> {
+        let ends_with_threads = command.is_none() && matches!(self.target, Target::Threads(_));
+        while !(ends_with_threads && group.have_all_contexts_ended()) {
             let until = timer
                 .next_due_at
                 .into_iter()
                 .chain(group.next_cpu_check_at());
-            let wake = self.event_loop.wait_for(until.min(), &fds);
-            drop(fds);
-            group.update_cpu_contexts().trying_to(READ_COUNTS_ACTION)?;
+            let wake = self
+                .event_loop
+                .wait_for(until.min(), &group.running_context_fds());
+            group.update_contexts().trying_to(READ_COUNTS_ACTION)?;
             let wake = wake.trying_to(WAIT)?;
             match wake {
                 WakeReason::Timeout => timer.print_interval_if_due(group, report)?,
@@ -495,16 +533,7 @@ impl StatSession<'_> {
                 break;
             }
         }
-        group.stop();
-        let elapsed = timer.started_at.elapsed();
-        let status = match &mut command {
-            Some(command) => command.status()?,
-            None => None,
-        };
-        match timer.print_failure {
-            Some(failure) => Err(failure),
-            None => Ok((elapsed, status)),
-        }
+        Ok(())
     }
 }
 

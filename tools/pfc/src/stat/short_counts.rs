@@ -24,6 +24,8 @@ impl MissingCountCauses {
     /// The thread ran for some time on CPUs that lack some registers of the context, and was not
     /// counted there.
     pub const UNSUITABLE_CPU: Self = Self(16);
+    /// The causes after which the context has ended, although its thread or CPU continued to run.
+    const ENDED_EARLY: Self = Self(Self::FAULT.0 | Self::EVICTED.0 | Self::UNKNOWN_REASON.0);
 
     /// Each cause with its name in CSV and JSON, and a sentence in which `{}` stands for the thread
     /// or CPU.
@@ -113,6 +115,12 @@ impl IncompleteTargets {
             let causes_of_target = self.causes_by_target.entry(target).or_default();
             *causes_of_target = causes_of_target.union(causes);
         }
+    }
+
+    /// Returns true if the context of a thread or CPU has ended early.
+    pub fn has_early_end(&self) -> bool {
+        let mut all = self.causes_by_target.values();
+        all.any(|causes| causes.contains(MissingCountCauses::ENDED_EARLY))
     }
 
     /// Returns a sentence for each cause for which counts are missing. `activity` is the word for
@@ -220,6 +228,27 @@ mod tests {
         shorts.add(5, MissingCountCauses::UNSUITABLE_CPU);
         let sentences = shorts.cause_sentences(Scope::Thread, "sampling");
         assert!(sentences[0].starts_with("sampling thread 5 omitted the time "));
+    }
+
+    #[test]
+    fn r9_6_time_offline_and_on_unsuitable_cpus_is_no_early_end() {
+        let mut shorts = IncompleteTargets::default();
+        shorts.add(1, MissingCountCauses::OFFLINE);
+        shorts.add(2, MissingCountCauses::UNSUITABLE_CPU);
+        assert!(!shorts.has_early_end());
+        for cause in [
+            MissingCountCauses::FAULT,
+            MissingCountCauses::EVICTED,
+            MissingCountCauses::UNKNOWN_REASON,
+        ] {
+            let mut shorts = shorts.clone();
+            shorts.add(1, cause);
+            // The reason is known to be that the CPU was offline.
+            let is_known = cause == MissingCountCauses::UNKNOWN_REASON;
+            assert_eq!(shorts.has_early_end(), !is_known);
+            shorts.add(3, cause);
+            assert!(shorts.has_early_end());
+        }
     }
 
     #[test]

@@ -17,8 +17,8 @@ pub enum Target {
     /// given.
     Command,
     /// Existing threads, which are given by their IDs. Counting of existing threads ends when the
-    /// command exits or the user interrupts. Without a command, counting ends when all of the
-    /// threads have exited.
+    /// command exits or the user interrupts. Without a command, counting ends when the contexts of
+    /// all threads have ended.
     Threads(Vec<u32>),
     /// CPUs, by number. Counting ends when the command exits or the user interrupts.
     Cpus(Vec<u32>),

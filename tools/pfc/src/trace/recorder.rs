@@ -86,8 +86,15 @@ impl TraceRecorder {
             .as_mut()
             .map(|command| command.wait(&mut self.event_loop))
             .transpose()?;
-        result?;
-        Ok(status)
+        match result {
+            // The status of the command is kept, because it is not an error if the reader of
+            // standard output has ended.
+            Err(failure) if failure.is_closed_stdout() && status.is_some() => {
+                message!("pfc: the reader of standard output has ended: the events after that were not written");
+                Ok(status)
+            }
+            result => result.map(|()| status),
+        }
     }
 
     /// Records a trace that another program has created, and does not end the trace.

@@ -8,7 +8,6 @@ use std::io;
 use super::Contexts;
 use crate::data::SampleId;
 use crate::hotplug::{is_online, Gap, MonitoredCpus};
-use crate::record::tasks::{list_numeric_entries, now};
 
 impl Contexts {
     /// Attaches a context to each of the CPUs. A CPU that goes offline is sampled again when it
@@ -52,21 +51,21 @@ impl Contexts {
                 // online CPUs tries again to attach a context to the CPU.
                 Err(error) => {
                     self.contexts_by_target.remove(&cpu);
-                    self.restart_errors_by_cpu.insert(cpu, error);
+                    if is_online(cpu) {
+                        self.restart_errors_by_cpu.insert(cpu, error);
+                    }
                 }
             }
         }
     }
 
-    /// Starts a context on a CPU that has come online. Before starting the context, reopens the
-    /// CPU's perf event for process records, and reads all names and mappings from /proc. Processes
-    /// that ran on the CPU before the event was open have left no records.
+    /// Starts a context on a CPU that has come online. The CPU's perf event for process records is
+    /// opened before, if it is not open yet.
     fn resume_sampling_on_cpu(&mut self, cpu: u32) -> io::Result<()> {
-        self.drain_perf_task_events();
-        let time = now();
-        if let Some(events) = &mut self.perf_task_events {
-            events.reopen_on_cpu(cpu)?;
-            self.record_existing_processes(list_numeric_entries("/proc"), time);
+        if let Some(events) = &self.perf_task_events {
+            if events.lacks_event_on(cpu) {
+                self.reopen_events_on_cpus(&[cpu]);
+            }
         }
         self.attach_context(cpu)?;
         self.start_context(cpu)

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Reads the records of tasks: the values of one task or of all tasks for `/dev/ppa`, and the memory
+//! that the records of each user occupy.
+
+use kernel::alloc::flags::GFP_KERNEL;
+use kernel::alloc::KVVec;
+use kernel::prelude::*;
+
+use crate::abi::TaskStats;
+use crate::start_stop::{Accounting, ACCOUNTING};
+use crate::state::{MAX_ENDED_BYTES, MAX_ENDED_RECORDS};
+use crate::worker;
+use base::preempt::NoPreempt;
+use base::tracepoint::Probes;
+use base::{access, task};
+
+/// The position in `/dev/ppa` at which the records of ended tasks begin. Positions below
+/// `ENDED_POSITION` belong to the records of living tasks.
+const ENDED_POSITION: u64 = 1 << 62;
+/// A reader whose position is at least `DRAINED_POSITION` reads the records of ended tasks. The
+/// reader's position minus `DRAINED_POSITION` is the number of a record: the reader stops before
+/// this record. Records of tasks that end later are left for the reader's next pass, so that each
+/// pass ends.
+const DRAINED_POSITION: u64 = ENDED_POSITION + 1;
+/// Maximum number of tasks that one read returns.
+const MAX_TASKS_PER_READ: usize = 256;
+/// Maximum number of attempts to read values that are being changed. The time between two attempts
+/// is 1 ms. A change of the values may take long if the virtual CPU that changes them is preempted.
+pub(crate) const MAX_READ_ATTEMPTS: u32 = 200;
+
+/// Returns the values of at most `most` tasks for an open file, from the position `at` on. First
+/// come the values of living tasks, then the values of ended tasks that have not been read through
+/// this file. Also returns a record number, which the caller passes to [`note_delivered_records`]:
+/// the next read of ended tasks begins at the record with this number. Returns `ENODATA` if
+/// accounting is off.
+pub(crate) fn collect_tasks(
+    file: usize,
+    at: &mut u64,
+    most: usize,
+) -> Result<(KVVec<TaskStats>, u64)> {
+    let most = most.min(MAX_TASKS_PER_READ);
+    let mut found = KVVec::with_capacity(most, GFP_KERNEL)?;
+    let mut all = ACCOUNTING.lock();
+    let Accounting {
+        probes: on, ended, ..
+    } = &mut *all;
+    let accounts = on.as_ref().map(Probes::state).ok_or(ENODATA)?;
+    ended.add_reader(file)?;
+    let mut tries = 0u32;
+    while found.len() < most && *at < ENDED_POSITION {
+        let (told, next) = {
+            let _preempt = NoPreempt::new();
+            match accounts.index.next_after(*at) {
+                None => (None, ENDED_POSITION),
+                Some((record, place)) => {
+                    let told =
+                        TaskStats::new(record, &accounts.per_cpu, false, true, accounts.clock);
+                    (told, place)
+                }
+            }
+        };
+        // If the record is being changed, sleep: the task that changes the record may need this
+        // CPU.
+        if told.is_none() && next != ENDED_POSITION && tries < MAX_READ_ATTEMPTS {
+            tries = tries.wrapping_add(1);
+            task::sleep_one_ms();
+            continue;
+        }
+        tries = 0;
+        *at = next;
+        if let Some(told) = told {
+            let _ = found.push_within_capacity(told);
+        }
+    }
+    accounts.free_retired();
+    let mut next = ended.next_record_of_reader(file);
+    if found.len() == most {
+        return Ok((found, next));
+    }
+    if *at < DRAINED_POSITION {
+        // `drain()` drops the oldest records of `ended` if old and new records exceed the limits.
+        // Call `drain()` only if this reader has got all records of `ended`, or if the new records
+        // fit into the limits together with the old records.
+        let (nr, bytes) = (accounts.nr_ended.load_relaxed(), accounts.ended_bytes());
+        if next == ended.end() || ended.fits(nr, bytes, MAX_ENDED_RECORDS, MAX_ENDED_BYTES) {
+            ended.drain(accounts);
+            next = ended.next_record_of_reader(file);
+        }
+        *at = DRAINED_POSITION.wrapping_add(ended.end());
+    }
+    let pass_end = at.wrapping_sub(DRAINED_POSITION);
+    for record in ended.records_from(next) {
+        if found.len() == most || next >= pass_end {
+            break;
+        }
+        let Some(told) = TaskStats::new(record, &accounts.per_cpu, true, true, accounts.clock)
+        else {
+            break;
+        };
+        let _ = found.push_within_capacity(told);
+        next = next.wrapping_add(1);
+    }
+    Ok((found, next))
+}
+
+/// Notes that an open file has got the records of ended tasks whose record numbers are below
+/// `next`. Called after a read of `/dev/ppa` has copied the values of ended tasks to user space.
+pub(crate) fn note_delivered_records(file: usize, next: u64) {
+    let mut all = ACCOUNTING.lock();
+    all.ended.advance(file, next);
+    if !all.config.on {
+        worker::queue_worker();
+    }
+}
+
+/// Removes the reader of an open file that is being closed.
+pub(crate) fn remove_file_reader(file: usize) {
+    let mut all = ACCOUNTING.lock();
+    all.ended.remove_reader(file);
+    if !all.config.on {
+        worker::queue_worker();
+    }
+}
+
+/// Returns the values of one task.
+///
+/// # Errors
+///
+/// `ESRCH` if the task does not exist, `EPERM` if the caller may not watch the task, `ENODATA` if
+/// the task is not accounted, `EAGAIN` if the values of the task changed during each attempt to
+/// read them.
+pub(crate) fn collect_task(pid: u32) -> Result<TaskStats> {
+    let task = task::find_thread(pid).ok_or(ESRCH)?;
+    let all = ACCOUNTING.lock();
+    // The task may execute a program with more rights while the caller waits for the lock, so the
+    // permission is checked after the wait.
+    access::may_read_accounting(&task)?;
+    let accounts = all.state().ok_or(ENODATA)?;
+    for _ in 0..MAX_READ_ATTEMPTS {
+        {
+            let _preempt = NoPreempt::new();
+            let record = accounts.index.get(task::task_address(&task));
+            let record = record.ok_or(ENODATA)?;
+            if let Some(told) =
+                TaskStats::new(record, &accounts.per_cpu, false, false, accounts.clock)
+            {
+                return Ok(told);
+            }
+        }
+        task::sleep_one_ms();
+    }
+    Err(EAGAIN)
+}
+
+/// Returns the number of bytes of task records for each user, sorted by user. Records of ended
+/// tasks that have not been read yet are included. May sleep.
+pub(crate) fn bytes_by_user() -> Result<KVVec<(u32, u64)>> {
+    let mut users: KVVec<(u32, u64)> = KVVec::new();
+    let mut add = |user: u32, bytes: u64| -> Result {
+        match users.binary_search_by_key(&user, |(known, _)| *known) {
+            Ok(at) => {
+                let known = users.get_mut(at).ok_or(EINVAL)?;
+                known.1 = known.1.wrapping_add(bytes);
+            }
+            Err(at) => {
+                users.reserve(1, GFP_KERNEL)?;
+                let _ = users.insert_within_capacity(at, (user, bytes));
+            }
+        }
+        Ok(())
+    };
+    let all = ACCOUNTING.lock();
+    if let Some(accounts) = all.state() {
+        let mut place = 0;
+        loop {
+            let found = {
+                let _preempt = NoPreempt::new();
+                let found = accounts.index.next_after(place);
+                found.map(|(record, next)| (record.user(), record.bytes(), next))
+            };
+            let Some((user, bytes, next)) = found else {
+                break;
+            };
+            add(user, bytes)?;
+            place = next;
+        }
+        // `ACCOUNTING` is held, so no record is removed from `accounts.ended` during the walk.
+        let mut done = Ok(());
+        accounts.ended.each(|record| {
+            if done.is_ok() {
+                done = add(record.user(), record.bytes());
+            }
+        });
+        done?;
+    }
+    for record in all.ended.records_from(0) {
+        add(record.user(), record.bytes())?;
+    }
+    Ok(users)
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tracks the names and the mappings of the sampled processes: from the kernel's records, or from
+//! /proc if the kernel refuses to open perf events.
+
+use std::io;
+
+use perfmon::Scope;
+
+use super::Contexts;
+use crate::limits;
+use crate::record::task_events::PerfTaskEvents;
+use crate::record::tasks::{list_numeric_entries, now, BuildIdsByFile};
+use crate::text_file;
+
+impl Contexts {
+    /// Opens perf events with which the kernel records changes of the names and mappings of
+    /// processes: the processes that contain `threads`, or all processes if `threads` is `None`.
+    /// Reads the names and mappings of existing processes from /proc. If the kernel refuses to open
+    /// the perf events, /proc is also read during the recording.
+    pub fn start_process_tracking(&mut self, threads: Option<&[u32]>) {
+        // All records from /proc get a time before the perf events are opened. If a process changes
+        // while /proc is read, the kernel's record of the change is later and has precedence.
+        let time = now();
+        let processes = threads.map(read_process_ids_of_threads);
+        self.open_perf_task_events(processes.as_deref());
+        self.record_existing_processes(
+            processes.unwrap_or_else(|| list_numeric_entries("/proc")),
+            time,
+        );
+    }
+
+    /// Records the names and mappings of processes from /proc, with the time `time`.
+    pub(super) fn record_existing_processes(&mut self, processes: Vec<u32>, time: u64) {
+        let mut build_ids = BuildIdsByFile::new();
+        for pid in processes {
+            self.tasks
+                .record_existing_process(pid, time, &mut build_ids);
+        }
+    }
+
+    /// Opens perf events for the kernel's records of the given processes, or of all processes.
+    /// Returns false if the kernel refuses to open the events.
+    pub(super) fn open_perf_task_events(&mut self, processes: Option<&[u32]>) -> bool {
+        let events = match processes {
+            None => PerfTaskEvents::open_for_all_tasks(),
+            Some(processes) => PerfTaskEvents::open_for_threads(|| list_threads(processes)),
+        };
+        let scope = self.config.scope;
+        let error = events.as_ref().err();
+        self.unopened_events_problem = error.and_then(|e| describe_unopened_events(e, scope));
+        self.perf_task_events = events.ok();
+        let is_open = self.perf_task_events.is_some();
+        if is_open {
+            self.tasks.use_kernel_records();
+        }
+        is_open
+    }
+
+    /// Reads the kernel's records of processes. Called after samples are read and before the
+    /// samples are written: for each written sample, all earlier records of processes must have
+    /// been read.
+    pub(super) fn drain_perf_task_events(&mut self) {
+        if let Some(events) = &mut self.perf_task_events {
+            self.tasks.drain_kernel_records(events);
+        }
+    }
+
+    /// Opens perf events on the CPUs that have come online since the last check.
+    pub(super) fn reopen_events_of_started_cpus(&mut self) {
+        if let Some(events) = &mut self.perf_task_events {
+            let cpus = events.take_started_cpus();
+            self.reopen_events_on_cpus(&cpus);
+        }
+    }
+
+    /// Opens perf events on CPUs that have come online, and reads all names and mappings from
+    /// /proc. Changes of processes that ran on such a CPU before the events were open have left no
+    /// records.
+    pub(super) fn reopen_events_on_cpus(&mut self, cpus: &[u32]) {
+        if cpus.is_empty() {
+            return;
+        }
+        // The ring of an event that has ended is dropped, so it is read first.
+        self.drain_perf_task_events();
+        let time = now();
+        let processes = match self.config.scope {
+            Scope::System => list_numeric_entries("/proc"),
+            Scope::Thread => {
+                let threads: Vec<u32> = self.contexts_by_target.keys().copied().collect();
+                read_process_ids_of_threads(&threads)
+            }
+        };
+        if let Some(events) = &mut self.perf_task_events {
+            for cpu in cpus {
+                events.reopen_on_cpu(*cpu, || list_threads(&processes));
+            }
+        }
+        self.record_existing_processes(processes, time);
+    }
+
+    /// Returns sentences about changes of processes for which the kernel's records are missing, and
+    /// about perf events that could not be opened.
+    pub(super) fn find_process_record_problems(&self) -> Vec<String> {
+        let mut problems: Vec<String> = self.unopened_events_problem.iter().cloned().collect();
+        let consequence = "some names may be missing, or those of an earlier program";
+        if let Some(events) = &self.perf_task_events {
+            if let lost @ 1.. = events.nr_lost_records {
+                problems.push(format!(
+                    "{lost} records of processes were lost: {consequence}"
+                ));
+            }
+            for (cpu, error) in &events.reopen_errors_by_cpu {
+                let advice = limits::advice(error);
+                problems.push(format!("perf events cannot be opened on CPU {cpu}, which has come online: {error}: {consequence}{advice}"));
+            }
+        }
+        problems
+    }
+}
+
+/// Returns a sentence for the user that perf events could not be opened, with the consequence.
+///
+/// If threads are sampled, a sentence is returned only for a lack of descriptors: the ring of a
+/// thread reports the execs of the thread. The ring of a CPU does not report execs.
+fn describe_unopened_events(error: &io::Error, scope: Scope) -> Option<String> {
+    let errno = error.raw_os_error();
+    if scope == Scope::Thread && !matches!(errno, Some(libc::EMFILE | libc::ENFILE)) {
+        return None;
+    }
+    let consequence = match scope {
+        Scope::Thread => "",
+        Scope::System => "; for up to 100 ms after an exec, samples may have names of the program before the exec",
+    };
+    let advice = match errno {
+        Some(libc::EACCES | libc::EPERM) => "; perf_event_open(2) needs CAP_PERFMON, or a sysctl kernel.perf_event_paranoid of 0 or less; a container may forbid it".to_owned(),
+        _ => limits::advice(error),
+    };
+    Some(format!("names are read from /proc, because perf events cannot be opened: {error}{consequence}{advice}"))
+}
+
+/// Returns the process IDs of the given threads, without duplicates.
+fn read_process_ids_of_threads(threads: &[u32]) -> Vec<u32> {
+    let mut processes: Vec<u32> = threads
+        .iter()
+        .map(|t| read_process_id_of_thread(*t))
+        .collect();
+    processes.sort_unstable();
+    processes.dedup();
+    processes
+}
+
+/// Returns the process ID of a thread, from /proc; if the thread has exited, returns its thread ID.
+fn read_process_id_of_thread(thread: u32) -> u32 {
+    let status = text_file::read(format!("/proc/{thread}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|l| l.strip_prefix("Tgid:"));
+    line.and_then(|l| l.trim().parse().ok()).unwrap_or(thread)
+}
+
+/// Returns the IDs of all threads of the given processes.
+fn list_threads(processes: &[u32]) -> Vec<u32> {
+    let threads = |pid| list_numeric_entries(&format!("/proc/{pid}/task"));
+    processes.iter().flat_map(threads).collect()
+}
