@@ -63,6 +63,18 @@ has_busy_samples() {
 # has_ended PID: true if the process is a zombie, or the shell has already reaped it.
 has_ended() { ! grep '^State:' "/proc/$1/status" 2>/dev/null | grep -qv Z; }
 
+# ends_with VICTIM COUNTER: kills the process VICTIM, which the counter "pfc stat -p VICTIM" counts,
+# and waits for the exit of the counter. Fails if the exit status of the counter is not 0.
+ends_with() {
+	kill -9 "$1"
+	wait "$1" 2>/dev/null
+	within 60 has_ended "$2" || kill -9 "$2"
+	wait "$2"
+	rc=$?
+	echo "status $rc"
+	[ $rc = 0 ]
+}
+
 # is_in_poll PID: true if the process is blocked in poll() or ppoll(), where pfc waits for samples
 # and signals.
 is_in_poll() {

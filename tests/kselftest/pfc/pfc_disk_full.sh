@@ -20,11 +20,12 @@ app=/tests/pfc_trace
 # $rounds rounds or $nr_events events does not fit into the file or onto the disk.
 rounds=150000000 nr_events=4000
 # Command that runs until the tmpfs has at most two free blocks, then for a little longer, and exits
-# with 3.
+# with 3. If it has an argument, it sends this signal to pfc when the tmpfs is full.
 until_full='
 . /tests/kselftest_pc.sh
 $0 calls 100000000000 & spinner=$!
 within 60 sh -c "[ \$(stat -f -c %f full) -le 2 ]"
+[ -z "${1:-}" ] || kill -"$1" "$PPID"
 run_for $spinner 100
 kill -9 $spinner
 touch ended
@@ -67,6 +68,34 @@ test_command() { # OPTION...
 	umount_full
 	echo "status $rc"
 	[ $rc = 2 ] && [ -e ended ] && [ $readable = 0 ]
+}
+# With --switch-output, the name of the file ends with a time. SIGUSR2 would begin another file, for
+# which the disk has no room.
+test_switch_output() {
+	mount_full 100
+	pfc record -F 2000 -g -o full/r --switch-output sh -c "$until_full" $program USR2 2>words
+	rc=$?
+	cat words
+	ls -lA full
+	set -- full/r.*
+	is_readable "$1"
+	readable=$?
+	umount_full
+	echo "status $rc, $# files"
+	[ $rc = 2 ] && [ -e ended ] && [ $readable = 0 ] && [ $# = 1 ]
+}
+# The disk is full when SIGUSR2 requests the file of a flight recorder.
+test_overwrite() {
+	mount_full 100
+	dd if=/dev/zero of=full/fill bs=4k 2>/dev/null
+	pfc record -F 1000 -m 1 -o full/r --overwrite --switch-output sh -c "$until_full" $program USR2 2>words
+	rc=$?
+	cat words
+	files=$(ls -A full)
+	umount_full
+	echo "status $rc, files: $files"
+	[ $rc = 2 ] && [ -e ended ] && [ "$files" = fill ] &&
+		grep -q '^pfc: cannot write to full/r\.[0-9]*: No space left on device (os error 28)' words
 }
 test_process() {
 	mount_full 100
@@ -207,7 +236,7 @@ test_export() {
 	[ $rc = 2 ] && [ "$content" = old ] && [ "$files" = 2 ] && grep -q '^pfc: cannot write to full/e: No space left on device (os error 28)' words
 }
 
-if [ -n "${LONG:-}" ]; then plan 13; else plan 11; fi
+if [ -n "${LONG:-}" ]; then plan 15; else plan 12; fi
 cd /tmp || exit 1
 unload_modules
 begin_few_symbols
@@ -220,6 +249,8 @@ insmod /modules/pfm_ring.ko
 insmod /modules/pfc_sched.ko
 check "1.9 pfc record on a full disk: the samples before are readable, the command ends" test_command
 if_long check "1.9 pfc record -a on a full disk: the command beside it ends" test_command -a --
+if_long check "2.7 pfc record --switch-output on a full disk: the samples before are readable, the command ends" test_switch_output
+check "2.4 pfc record --overwrite on a full disk: status 2 and no file, the command ends" test_overwrite
 check "1.9 pfc record -p on a full disk: it ends with status 2" test_process
 check "1.9 pfc record without any room: ENOSPC, the old file is kept" test_no_room_at_all
 check "1.9 pfc record at the limit of a file's size: EFBIG, the samples before are readable" test_limit_of_size

@@ -56,6 +56,17 @@ cycle() { # NUMBER
 	}
 	within 60 has_contexts $pid "$1"
 }
+# pm_test "processors" takes all CPUs but CPU 0 offline, waits, and takes them online again. In make
+# test the kernel does not wait: no process runs during the wait, so pfc cannot notice it.
+suspend_cpus() { # NUMBER
+	echo ${LONG:-0} >/sys/module/suspend/parameters/pm_test_delay
+	echo processors >/sys/power/pm_test
+	echo mem >/sys/power/state
+	echo none >/sys/power/pm_test
+	within 60 has_contexts $pid "$1"
+}
+# The function that makes the gap in which CPU 1 is offline: cycle or suspend_cpus.
+gap=cycle
 stop() {
 	kill -INT $pid
 	wait $pid
@@ -127,7 +138,7 @@ nr_on_cpu1() {
 }
 test_record() { # OPTIONS NUMBER
 	start $2 record $1 -F 500 -e cpu-clock -o x || return 1
-	cycle $2 || return 1
+	$gap $2 || return 1
 	taskset -c 1 $program calls 20000000
 	stop || return 1
 	pfc report -i x >table
@@ -138,7 +149,7 @@ test_record() { # OPTIONS NUMBER
 }
 test_top() {
 	start 2 top --plain -I 200 -F 500 -e cpu-clock || return 1
-	cycle 2 || return 1
+	$gap 2 || return 1
 	taskset -c 1 $program calls 20000000 &
 	within 60 grep -q pfc_follow said_by_pfc
 	rc=$?
@@ -216,21 +227,14 @@ test_exec_after_gap_with_few_files() (
 	ulimit -n 66
 	test_exec_after_gap -p
 )
-# pm_test "processors" takes all CPUs but CPU 0 offline, waits, and takes them online again. In make
-# test the kernel does not wait: no process runs during the wait, so pfc cannot notice it.
 test_suspend() {
 	start 2 stat -a -x, -o counts -e page-faults || return 1
-	echo ${LONG:-0} >/sys/module/suspend/parameters/pm_test_delay
-	echo processors >/sys/power/pm_test
-	echo mem >/sys/power/state
-	echo none >/sys/power/pm_test
-	within 60 has_contexts $pid 2
+	suspend_cpus 2
 	fault
 	stop || return 1
 	cat counts
 	is_least "$(value_of page-faults counts)" 2000 && [ -n "$(value_of not-counted:cpu1 counts)" ]
 }
-
 
 unload_modules
 taskset -p 1 $$ >/dev/null
@@ -238,7 +242,7 @@ insmod /modules/perfcounters.ko
 insmod /modules/perfmon.ko
 insmod /modules/pfm_soft.ko
 insmod /modules/pfm_ring.ko
-if [ -n "${LONG:-}" ]; then plan 14; else plan 9; fi
+if [ -n "${LONG:-}" ]; then plan 16; else plan 9; fi
 cd /tmp || exit 1
 begin_few_symbols
 rm -rf $dir
@@ -256,6 +260,9 @@ check "9.6 pfc record -p: an exec on a CPU that came online later gives samples 
 if_long check "9.6 pfc record -p with few open files: an exec on a CPU that was offline gives samples the new names" test_exec_after_gap_with_few_files
 if_long check "9.6 pfc record -C 0: an exec on a CPU that was offline gives samples the new names" test_exec_after_gap "-C 0"
 check "9.6 pfc stat -a: CPUs are counted again after suspend" test_suspend
+gap=suspend_cpus
+if_long check "9.6 pfc record -a: CPUs are sampled again after suspend, and pfc report shows the gap" test_record -a 2
+if_long check "9.6 pfc top: CPUs are sampled again after suspend, and the title shows the gap" test_top
 check "9.6 pfc stat -a: status 2 if a CPU that was offline cannot be counted again" test_taken count stat -a -o counts -e page-faults
 if_long check "9.6 pfc record -a: status 2 if a CPU that was offline cannot be sampled again" test_taken sample record -a -F 500 -e cpu-clock -o x
 rm -rf $dir

@@ -87,6 +87,9 @@ static int spin_compiled(const char *mapping, __u64 ms)
 		flags = MAP_SHARED;
 	} else if (!strcmp(mapping, "anon")) {
 		flags = MAP_PRIVATE | MAP_ANONYMOUS;
+	} else if (!strcmp(mapping, "hugetlb")) {
+		flags |= MAP_HUGETLB;
+		size = 2 << 20;
 	}
 	if (!strcmp(mapping, "sysv"))
 		mem = shmat(shmget(IPC_PRIVATE, size, 0700 | IPC_CREAT), NULL, SHM_EXEC);

@@ -21,6 +21,7 @@ code                              pfc                              perf
 static program                    alpha_hot                        alpha_hot
 static PIE in Rust                mangled::kinds::rust_hot::<u32>  (mangled)
 C++20 constraints                 constrained_hot<unsigned long>   void constrained_hot<unsigned long>(unsigned long)
+stub in a PLT                     shared_hot@plt                   shared_hot@plt
 inlined function, in a stack      inner_inlined                    outer_hot
 assembler without .type           bare_hot                         bare_hot
 vDSO                              clock_gettime                    __vdso_clock_gettime
@@ -28,6 +29,7 @@ JIT compiler, anon                compiled_hot                     compiled_hot
 JIT compiler, memfd               compiled_hot                     -
 JIT compiler, zero                compiled_hot                     compiled_hot
 JIT compiler, sysv                compiled_hot                     compiled_hot
+JIT compiler, hugetlb             compiled_hot                     compiled_hot
 JIT compiler in a container       compiled_hot                     -
 deleted program that still runs   alpha_hot                        -
 program that was replaced         -                                -
@@ -92,9 +94,37 @@ strip_program() { # PROGRAM COPY DEBUG_FILE
 	objcopy --only-keep-debug $1 $3
 	strip $2
 }
+# Makes a program that calls shared_hot() of a shared library through a stub in its PLT. The loop
+# with the calls is in the library, so the samples in the program are those in the stub.
+make_plt_program() { # PROGRAM LIBRARY
+	as -o library.o <<'END' || return 1
+	.globl call_often, shared_hot
+	.type shared_hot, @function
+call_often:
+	call *%rdi
+	dec %rsi
+	jnz call_often
+shared_hot:
+	ret
+	.section .note.GNU-stack, "", @progbits
+END
+	as -o program.o <<'END' || return 1
+	.globl _start
+_start:
+	mov $shared_hot, %edi
+	mov $50000000, %esi
+	call call_often@PLT
+	xor %edi, %edi
+	mov $60, %eax # exit
+	syscall
+	.section .note.GNU-stack, "", @progbits
+END
+	ld -shared -o $2 library.o && ld -dynamic-linker /lib64/ld-linux-x86-64.so.2 -o $1 program.o $2
+}
 make_programs() {
+	make_plt_program $dir/plt $dir/shared.so || return 1
 	/tests/pfc_names copy $a && /tests/pfc_names twin $b && /tests/pfc_names copy_noid $a_noid || return 1
-	for name in static bare vdso jit_anon jit_memfd jit_zero jit_sysv; do ln -s a $dir/$name; done
+	for name in static bare vdso jit_anon jit_memfd jit_zero jit_sysv jit_hugetlb; do ln -s a $dir/$name; done
 	cp $a $dir/deleted
 	cp $a $dir/replaced
 	strip_program $a_noid $dir/stripped /dev/null
@@ -116,8 +146,8 @@ run_programs() {
 		esac
 		echo "$dir/$program $step $ms"
 	done
-	for memory in anon memfd zero sysv; do echo "$dir/jit_$memory compiled $memory $ms"; done
-	echo "/tests/examples/mangled $ms; /tests/examples/constrained $ms"
+	for memory in anon memfd zero sysv hugetlb; do echo "$dir/jit_$memory compiled $memory $ms"; done
+	echo "$dir/plt; /tests/examples/mangled $ms; /tests/examples/constrained $ms"
 }
 record_programs() {
 	pfc record -F 1000 -o x sh -c "$(run_programs)" || return 1
@@ -152,7 +182,7 @@ has_child() { # PID
 	grep -q . "/proc/$1/task/$1/children"
 }
 
-plan 20
+plan 22
 cd /tmp || exit 1
 unload_modules
 insmod /modules/perfcounters.ko
@@ -161,6 +191,7 @@ insmod /modules/pfm_soft.ko
 insmod /modules/pfm_ring.ko
 rm -rf $dir
 mkdir -p $dir
+echo 1 >/proc/sys/vm/nr_hugepages
 make_programs
 check "1.9 pfc and perf read samples of ended programs" record_programs
 check_names "static program" static
@@ -168,7 +199,8 @@ check_names "static PIE in Rust" mangled
 check_names "C++20 constraints" constrained
 check_names "assembler without .type" bare
 check_names "vDSO" vdso '[vdso]'
-for memory in anon memfd zero sysv; do check_names "JIT compiler, $memory" jit_$memory; done
+check_names "stub in a PLT" plt $dir/plt
+for memory in anon memfd zero sysv hugetlb; do check_names "JIT compiler, $memory" jit_$memory; done
 check_names "program that was replaced" replaced
 check_names "stripped" stripped
 check_names "stripped, with a debug link" linked
@@ -179,6 +211,7 @@ check "1.9 pfc and perf read samples of running programs" record_processes
 check_names "JIT compiler in a container" container
 check_names "deleted program that still runs" deleted
 check "1.2 no context is left" busybox rmmod pfm_ring
-rm -rf $dir $debug_file /tmp/perf-*.map x frames by_pfc by_perf said last_words
+echo 0 >/proc/sys/vm/nr_hugepages
+rm -rf $dir $debug_file /tmp/perf-*.map x frames by_pfc by_perf library.o program.o said last_words
 unload_modules
 exit $failed

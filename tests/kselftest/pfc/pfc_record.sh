@@ -287,6 +287,13 @@ test_file_of_perf() {
 	head -n 20 table
 	grep -q '\[kernel.kallsyms\] *\[k\] [a-z]' table
 }
+test_compressed_file_of_perf() {
+	perf record -z -F 500 -g -o theirs.data $program calls $rounds 2>/dev/null || return 1
+	pfc report -i theirs.data 2>words
+	rc=$?
+	cat words
+	[ $rc = 2 ] && grep -q '^pfc: .*theirs.data: it is compressed, .*(perf record -z' words
+}
 test_stdin() { # FILE
 	pfc script --json -i - <$1 >lines || return 1
 	cat $1 | pfc report -i - | head -n 12
@@ -321,7 +328,7 @@ check_with_pmu() { # NAME COMMAND...
 	esac
 }
 
-plan 34
+plan 35
 cd /tmp || exit 1
 unload_modules
 begin_few_symbols
@@ -362,6 +369,7 @@ check_with_perf "1.9 perf report: same share as pfc report in a file with stacks
 check_with_perf "1.9 perf script: as many samples as pfc script" test_perf_script
 check_with_perf "1.9 perf script: as many threads as pfc script" test_perf_threads
 check_with_perf "1.9 pfc report: a file of perf record is read" test_file_of_perf
+check_with_perf "1.9 pfc report: a file of perf record -z is refused with status 2, it names -z" test_compressed_file_of_perf
 check "1.9 pfc report -i -: a file of pfc record on standard input" test_stdin a
 check_with_perf "1.9 pfc report -i -: the stream of perf record -o -" test_stream_of_perf
 check_with_perf "1.9 pfc report -i: a file of perf record -o - is read, with both events" test_two_events_of_perf

@@ -200,10 +200,7 @@ test_until_ended() { # -p or -t
 	pfc stat -x, -I 50 -o all -e instructions:u $1 $victim &
 	stat=$!
 	within 60 grep -q instructions all
-	kill -9 $victim
-	wait $victim 2>/dev/null
-	within 60 has_ended $stat || kill -9 $stat
-	wait $stat
+	ends_with $victim $stat
 	rc=$?
 	cat all
 	[ $rc = 0 ]

@@ -195,7 +195,8 @@ fn choose_events_and_config(
         match config.check_can_attach(target_id) {
             Ok(()) => return Ok((cycles, config)),
             Err(e) if is_ebusy(&e) => {
-                message!("pfc: the PMU is in use ('pfc doctor' shows by which program): sampling time instead of cycles");
+                let why = syscall_failure("sample cycles", &e);
+                message!("pfc: {why}; sampling time instead");
             }
             Err(e) => return Err(explain_sampling_error(&e, config.format_name)),
         }
