@@ -20,7 +20,10 @@ use crate::pmu_description::{description_error, DebugfsTree, Description};
 use crate::register_tables::Registers;
 use base::global_mutex::global_mutex;
 use base::module::{request_module, ModuleRef};
-use base::{cpu, cpuid};
+use base::{clock, cpu, cpuid};
+
+/// The time for which no module is requested after modprobe could not be executed, in nanoseconds.
+const RETRY_AFTER_NS: u64 = 100_000_000;
 
 global_mutex! {
     /// The registered PMU descriptions. While `PMUS` is held, no other mutex of this module is
@@ -195,15 +198,18 @@ pub(crate) fn cpu(cpu: u32, online: bool) {
 /// is requested until modprobe has been executed for it, and not again afterwards, because an
 /// administrator may have unloaded the module. May sleep.
 ///
-/// If a request fails, the creation of the next context requests the module again. `EACCES` of a
+/// If a request fails, a later creation of a context requests the module again. `EACCES` of a
 /// security module may apply to one caller only, and `ENOENT` lasts until an administrator sets
-/// `kernel.modprobe` to a program. A failed request is cheap: it costs no more than a process that
-/// fails to execute modprobe.
+/// `kernel.modprobe` to a program. After `ENOENT` no module is requested for
+/// [`RETRY_AFTER_NS`], because a failed request costs as much as a process that fails to execute
+/// modprobe.
 ///
 /// Several callers may request a module at the same time. Each caller then waits until the module
 /// is loaded: if another modprobe is already loading the module, modprobe waits for this load.
 pub(crate) fn request_modules() {
-    static TRIED: [Atomic<i32>; 2] = [const { Atomic::new(0) }; 2];
+    // The time of CLOCK_MONOTONIC before which the module is not requested; `u64::MAX` after
+    // modprobe has been executed.
+    static NOT_BEFORE: [Atomic<u64>; 2] = [const { Atomic::new(0) }; 2];
     let there = |hardware: bool| {
         let pmus = PMUS.lock();
         let mut of_kind = pmus.all.iter().filter(|d| (d.first() == 0) == hardware);
@@ -214,14 +220,24 @@ pub(crate) fn request_modules() {
         b"AuthenticAMD" | b"HygonGenuine" => c"perfmon-AuthenticAMD",
         _ => c"perfmon-unknown",
     };
-    for (tried, hardware, alias) in [
-        (&TRIED[0], true, of_vendor),
-        (&TRIED[1], false, c"perfmon-soft"),
+    for (not_before, hardware, alias) in [
+        (&NOT_BEFORE[0], true, of_vendor),
+        (&NOT_BEFORE[1], false, c"perfmon-soft"),
     ] {
-        // Relaxed: the flag only prevents further requests, and publishes no other data. The flag
-        // is set after the request, so that a task that sees the flag need not wait for modprobe.
-        if tried.load(Relaxed) == 0 && !there(hardware) && request_module(alias).is_ok() {
-            tried.store(1, Relaxed);
+        // Relaxed: the time only prevents further requests, and publishes no other data. The time
+        // is set after the request, so that a task that sees it need not wait for modprobe.
+        let earliest = not_before.load(Relaxed);
+        if clock::monotonic_ns() < earliest || there(hardware) {
+            continue;
+        }
+        match request_module(alias) {
+            Ok(()) => not_before.store(u64::MAX, Relaxed),
+            Err(error) if error == ENOENT => {
+                let again = clock::monotonic_ns() + RETRY_AFTER_NS;
+                // If another task has set the time meanwhile, its time remains.
+                let _ = not_before.cmpxchg(earliest, again, Relaxed);
+            }
+            Err(_) => {}
         }
     }
 }
