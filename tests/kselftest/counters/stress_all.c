@@ -214,7 +214,7 @@ static void run_session(int seconds, bool whole, __u32 base)
 	driver_close();
 	start_roles(pid, base);
 	while (time(NULL) < start_time + seconds ||
-	       (time(NULL) < start_time + gate_or_long(80, 16) * seconds &&
+	       (time(NULL) < start_time + gate_or_long(80, 27) * seconds &&
 		(pc.h->nr_chunks < max_chunks() || (whole && !has_enough_events()))))
 		sleep_ms(100);
 	stop_roles(pid);
@@ -250,10 +250,10 @@ int main(void)
 	 * After the second session, the kernel's allocators must not keep more memory than after
 	 * the first session.
 	 */
-	run_session(gate_or_long(1, 5), false, base);
+	run_session(gate_or_long(1, 2), false, base);
 	before = settled_meminfo_kb();
 	memset(shared->count, 0, sizeof(shared->count));
-	run_session(gate_or_long(3, 15), true, base + 1);
+	run_session(gate_or_long(3, 9), true, base + 1);
 	after = settled_meminfo_kb();
 
 	for (int e = 0; e < NR_EVENTS; e++)

@@ -406,7 +406,7 @@ static __u64 env_number(const char *name, __u64 fallback)
  */
 static int fuzz_main(const struct program *p, int argc, char **argv, void (*prepare)(void))
 {
-	long default_calls = gate_or_long(12000, 40000 + 3000 * p->nr_calls);
+	long default_calls = gate_or_long(12000, 40000 + 1000 * p->nr_calls);
 	__u64 calls = env_number("CALLS", scale_down(default_calls)), first_seed;
 	int only_round = env_number("ROUND", -1), rounds;
 	__u64 end = getenv("CALLS") || only_round >= 0 ? ~0ULL : now_ns() / 1000000000 + BUDGET;
@@ -434,7 +434,7 @@ static int fuzz_main(const struct program *p, int argc, char **argv, void (*prep
 	for (int n = 0; n < rounds && !shared->nr_hung && now_ns() / 1000000000 < end; n++)
 		if (only_round < 0 || n == only_round)
 			run_round(n, CALLS_PER_ROUND, first_seed);
-	min = only_round >= 0 || shared->steps < 25000 ? 0 : shared->steps < 50000 ? 1 : 3;
+	min = only_round >= 0 || shared->steps < 25000 ? 0 : shared->steps < 100000 ? 1 : 3;
 	note("%llu steps of %llu", shared->steps, calls);
 	ok(are_tables_complete(), "9.5 %s: every byte of each structure is described", p->device);
 	ok(!shared->nr_hung && !shared->nr_died,

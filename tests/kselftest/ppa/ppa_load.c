@@ -15,7 +15,7 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 
-#define SECONDS		gate_or_long(3, 10)
+#define SECONDS		gate_or_long(3, 6)
 #define MAX_TASKS	8192
 /*
  * Tolerance in milliseconds, because a clock and the values that are compared with it are not read
@@ -399,11 +399,11 @@ static void measure_cpu_lead(struct cpu_lead *run_lead, struct cpu_lead *call_le
 
 static bool has_enough(int nr_toggles)
 {
-	bool enough = nr_toggles >= gate_or_long(3, 8);
+	bool enough = nr_toggles >= gate_or_long(3, 5);
 
 	for (int i = 0; i < NR_WORKERS; i++)
 		enough &= __atomic_load_n(&shared->done[i], __ATOMIC_RELAXED) >=
-			  (i == FORKS || i == EXECS ? scale_min(gate_or_long(50, 150)) : 20);
+			  (i == FORKS || i == EXECS ? scale_min(gate_or_long(50, 90)) : 20);
 	return enough;
 }
 

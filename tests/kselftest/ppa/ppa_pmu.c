@@ -116,22 +116,6 @@ static struct run run_once(const char *what, long rounds, const char *levels)
 }
 
 /*
- * Executes the work three times (once in make test) and returns the results with the fewest kernel
- * cycles. On a busy host the same work takes longer, and includes more timer interrupts.
- */
-static struct run run_min(const char *what, long rounds, const char *levels)
-{
-	struct run min = run_once(what, rounds, levels), r;
-
-	for (int i = 0; i < gate_or_long(0, 2); i++) {
-		r = run_once(what, rounds, levels);
-		if (r.kernel_cycles < min.kernel_cycles)
-			min = r;
-	}
-	return min;
-}
-
-/*
  * Executes the work at two levels of accounting. At level 1 (only the probes of the scheduler), the
  * PMU measures the share of system time. At level 7 (also the probes of interrupts and system
  * calls), accounting measures the share of system time. If a busy host stops the guest, accounting
@@ -145,14 +129,14 @@ static void run_with_pmu_and_ppa(const char *what, long rounds, struct run *pmu,
 	bool pmu_last = is_current("7");
 
 	if (!pmu_last)
-		*pmu = run_min(what, rounds, "1");
+		*pmu = run_once(what, rounds, "1");
 	for (int i = 0; i < 10; i++) {
-		*ppa = run_min(what, rounds, "7");
+		*ppa = run_once(what, rounds, "7");
 		if (ppa->by_ppa >= min && ppa->by_ppa <= max)
 			break;
 	}
 	if (pmu_last)
-		*pmu = run_min(what, rounds, "1");
+		*pmu = run_once(what, rounds, "1");
 	note("%-9s %7.1f ms: %7.1f system (%5.1f %%) |%7.1f ms: %7.1f system (%5.1f %%), %5.1f interrupts; by the PMU %5.1f %%",
 	     what, pmu->sched, pmu->estimate, pmu->by_pmu * 100, ppa->sched,
 	     ppa->sched * ppa->by_ppa, ppa->by_ppa * 100, ppa->interrupts, ppa->by_pmu * 100);
@@ -160,8 +144,8 @@ static void run_with_pmu_and_ppa(const char *what, long rounds, struct run *pmu,
 
 static double instructions_per_call(const char *levels)
 {
-	struct run few = run_min("getppid", 10000, levels);
-	struct run many = run_min("getppid", 60000, levels);
+	struct run few = run_once("getppid", 10000, levels);
+	struct run many = run_once("getppid", 60000, levels);
 
 	return (double)((long long)many.kernel_instructions -
 			(long long)few.kernel_instructions) / 50000;
@@ -179,19 +163,19 @@ static void test_measures(void)
 	double off, level1, level7;
 
 	note("%-9s %38s |%s", "", "probes of level 7", "all probes");
-	run_with_pmu_and_ppa("computes", gate_or_long(40000, 200000), &pmu, &ppa, 0, 0.06);
+	run_with_pmu_and_ppa("computes", 40000, &pmu, &ppa, 0, 0.06);
 	test_between(pmu.by_pmu, 0, 0.06, "4.2 computing: at most 6 % system time by the PMU");
 	test_between(ppa.by_ppa, 0, 0.06, "4.2 computing: at most 6 % system time by the probes");
-	run_with_pmu_and_ppa("getppid", gate_or_long(30000, 60000), &pmu, &ppa, 0.2, 1);
+	run_with_pmu_and_ppa("getppid", 30000, &pmu, &ppa, 0.2, 1);
 	test_between(pmu.by_pmu, 0.75, 1, "4.2 getppid(): at least 75 % system time by the PMU");
 	test_between(ppa.by_ppa, 0.2, pmu.by_pmu,
 		     "4.2 getppid(): 20 % system time or more by the probes, not above the PMU");
-	run_with_pmu_and_ppa("reads", gate_or_long(15000, 30000), &pmu, &ppa, 0.3, 1);
+	run_with_pmu_and_ppa("reads", 15000, &pmu, &ppa, 0.3, 1);
 	test_between(pmu.by_pmu, 0.75, 1,
 		     "4.2 reads of a byte: at least 75 % system time by the PMU");
 	test_between(ppa.by_ppa, 0.3, pmu.by_pmu,
 		     "4.2 reads of a byte: 30 % system time or more by the probes, not above the PMU");
-	run_with_pmu_and_ppa("faults", gate_or_long(10, 20), &pmu, &ppa, 0.5, 1);
+	run_with_pmu_and_ppa("faults", 10, &pmu, &ppa, 0.5, 1);
 	test_between(pmu.by_pmu, 0.5, 1, "4.2 page faults: at least 50 % system time by the PMU");
 	test_between(ppa.by_ppa, 0.5, 1,
 		     "4.2 page faults: at least 50 % system time by the probes");
@@ -219,8 +203,8 @@ static void test_measures(void)
 	 * differ by more than 1 %, the work is measured again.
 	 */
 	for (int i = 0; i < 10; i++) {
-		ppa = run_min("computes", gate_or_long(30000, 60000), "7");
-		pmu = run_min("computes", gate_or_long(30000, 60000), NULL);
+		ppa = run_once("computes", 30000, "7");
+		pmu = run_once("computes", 30000, NULL);
 		off = pmu.user_cycles + pmu.kernel_cycles;
 		level7 = ppa.user_cycles + ppa.kernel_cycles;
 		if (level7 / off >= 0.99 && level7 / off <= 1.01)

@@ -257,7 +257,7 @@ static void test_position(void)
  */
 static void test_slow_reader(void)
 {
-	int fast, slow, got = 0, step = 1024, nr = MAX_ENDED + 2 * step;
+	int fast, slow, got = 0, step = 512, nr = MAX_ENDED + step;
 
 	fast = ppa_open();
 	slow = ppa_open();

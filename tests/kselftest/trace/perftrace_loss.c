@@ -14,7 +14,7 @@
 #include <sched.h>
 
 #define THREADS		8
-#define ROUNDS		gate_or_long(60, 300)
+#define ROUNDS		gate_or_long(60, 120)
 #define NR_OTHERS	(PERFTRACE_NR_TRACES - 1)
 
 static struct shared {

@@ -80,7 +80,7 @@ static void test_dead_processes(void)
 {
 	const int flags = PERFTRACE_KEEP | PERFTRACE_FLIGHT;
 	int slot, fd = trace_create("dead", "memory:*", flags, 4096, &slot);
-	int nr = scale_down(gate_or_long(60, 120)), bad = 0;
+	int nr = 60, bad = 0;
 	struct perftrace_info info;
 	long long before, used;
 
