@@ -71,7 +71,7 @@ check "install pfc watch: prints counters" test_watch
 test_stat() { pfc stat -o counted ls /usr >/dev/null && has_patterns counted "context-switches" "page-faults"; }
 check "install pfc stat: loads perfmon, and counts a command" test_stat
 # Records samples of a command that has symbols.
-test_record() { pfc record -o samples -- sh -c 'i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done' && pfc report -i samples >report && has_patterns report "[0-9]%.*sh"; }
+test_record() { pfc record -o samples -- sh -c 'i=0; while [ $i -lt 30000 ]; do i=$((i + 1)); done' && pfc report -i samples >report && has_patterns report "[0-9]%.*sh"; }
 check "install pfc record, pfc report: show symbols of a command" test_record
 test_ppa() { pfc ppa on && pfc ppa --cpus >accounts && has_patterns accounts "[0-9]" && pfc ppa off; }
 check "install pfc ppa: loads ppa, and prints the times of CPUs" test_ppa
