@@ -30,7 +30,7 @@ is_equal() { [ "$1" = "$2" ] || { echo "$1, not $2"; return 1; }; }
 # man-db would index all manual pages at each installation and removal of a package.
 rm -f /var/lib/man-db/auto-update
 
-plan 43
+plan 45
 test_packaged() {
 	is_equal "$(cat /proc/1/comm)" systemd && [ ! -e /modules ] && ! pfc --version | grep -vx "pfc $(dpkg-query -W -f '${Version}' perfcounters)" &&
 		dpkg -S "$(command -v pfc)"
@@ -59,6 +59,8 @@ test_selection() { # MODULES DEVICE...
 }
 check "install service: loads all modules that are named" test_selection "perfmon ppa perftrace" perfmon 660 perfcounters perftrace 666 root ppa 444 root
 check "install service: loads perfmon alone if no other module is named" test_selection perfmon perfmon 660 perfcounters
+check "install service: loads ppa alone if no other module is named" test_selection ppa ppa 444 root
+check "install service: loads perftrace alone if no other module is named" test_selection perftrace perftrace 666 root
 check "install service: loads none of these modules if none is named" test_selection ""
 run_as_nobody() { setpriv --reuid 65534 --regid 65534 "$@"; }
 test_member() { run_as_nobody --groups perfcounters pfc list >list && has_patterns list sched/context_switches; }
