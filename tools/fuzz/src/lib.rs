@@ -240,7 +240,8 @@ impl Fuzzer {
     }
 }
 
-fn is_long_run() -> bool {
+/// Returns true if the long form of the tests runs (`LONG`, see Documentation/testing.md).
+pub fn is_long_run() -> bool {
     env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }
 
