@@ -13,7 +13,7 @@ use kernel::ffi::c_void;
 use protocols::PAGE_SIZE;
 
 use crate::helpers;
-use base::per_cpu;
+use base::cpu;
 
 /// The flag `__GFP_NORETRY`, which is missing in the kernel's Rust bindings.
 const GFP_NORETRY: bindings::gfp_t = 1 << bindings::___GFP_NORETRY_BIT;
@@ -91,7 +91,7 @@ pub(crate) fn page_frame_number(page: usize, cpu: u32) -> usize {
 /// the slot is running: its instance is not live, and the registry has waited for all updates that
 /// began while the instance was live.
 pub(crate) fn zero(address: usize, cpu: u32) {
-    let slot = per_cpu::word_address_on_cpu(address as *mut i64, cpu);
+    let slot = cpu::word_address_on_cpu(address as *mut i64, cpu);
     // SAFETY: The slot is within a chunk, and its CPU is possible. The access is volatile, as user
     // space may read the slot at the same time.
     unsafe { slot.write_volatile(0) }

@@ -25,6 +25,7 @@ use perfmon_rules::abi::{
 use perfmon_rules::error::Error;
 use perfmon_rules::register_map::{kind, Scope};
 use perfmon_rules::registers::{check_pmc, SHORT};
+use protocols::structure::FromBytes;
 
 use crate::contexts::context::{Context, ContextConfig};
 use crate::formats::{self, FormatId};
@@ -33,8 +34,7 @@ use crate::pmus::{self, to_kernel_error};
 use crate::sample_buffer::{self, Buffer, SamplingMemory};
 use base::device::{Device, FileOperationTables, FileOperations, ModuleReady, PageFault, Vma};
 use base::user_memory::{read, read_all, values_as_bytes, write, write_all};
-use base::{access, capabilities, clock, random};
-use protocols::structure::FromBytes;
+use base::{access, clock, random};
 
 /// Set at the end of module init, after the last step that can fail. Until `MODULE_READY` is set,
 /// the device cannot be opened.
@@ -253,7 +253,7 @@ fn create_sample_buffer(create: &Create) -> Result<(Buffer, Arc<SamplingMemory>)
 
 fn create(opened: &PerfmonFile, ctx: Ctx, format: Option<&Create>) -> Result {
     let scope = ctx.scope().map_err(to_kernel_error)?;
-    if scope == Scope::System && !capabilities::is_perfmon_capable() {
+    if scope == Scope::System && !access::is_perfmon_capable() {
         return Err(EPERM);
     }
     pmus::request_modules();

@@ -10,7 +10,7 @@ use kernel::str::CString;
 
 use crate::description::RawFormat;
 use crate::format_description::{FormatDescription, Pinned};
-use base::global_mutex::global_mutex;
+use base::global_mutex;
 use base::module::request_module;
 
 global_mutex! {

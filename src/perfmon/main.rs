@@ -109,10 +109,10 @@ struct PerfMon {
 
 impl kernel::Module for PerfMon {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        base::global_mutex::init(&pmus::PMUS);
-        base::global_mutex::init(&formats::FORMATS);
-        base::global_mutex::init(&session::SESSION);
-        base::global_mutex::init(&reservation::RESERVED_PMU);
+        base::lock::init(&pmus::PMUS);
+        base::lock::init(&formats::FORMATS);
+        base::lock::init(&session::SESSION);
+        base::lock::init(&reservation::RESERVED_PMU);
         let stats = stats::PerfmonStats::new()?;
         // Create the debugfs tree before the hotplug callbacks are registered, because they create
         // a directory in the tree for each CPU.

@@ -18,7 +18,7 @@ use crate::description::RawPmu;
 use crate::per_cpu;
 use crate::pmu_description::{description_error, DebugfsTree, Description};
 use crate::register_tables::Registers;
-use base::global_mutex::global_mutex;
+use base::global_mutex;
 use base::module::{request_module, ModuleRef};
 use base::{clock, cpu, cpuid};
 

@@ -12,7 +12,7 @@ use crate::nmi::{self, NmiRegisters};
 use crate::per_cpu;
 use crate::register_tables::Registers;
 use crate::wrap_timer::WrapTimer;
-use base::global_mutex::global_mutex;
+use base::global_mutex;
 use base::{clock, cpu};
 
 global_mutex! {

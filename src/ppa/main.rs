@@ -70,8 +70,8 @@ struct Ppa {
 
 impl kernel::Module for Ppa {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        base::global_mutex::init(&start_stop::ACCOUNTING);
-        base::global_mutex::init(&task_files::TASK_FILES);
+        base::lock::init(&start_stop::ACCOUNTING);
+        base::lock::init(&task_files::TASK_FILES);
         let stats = stats::AccountingStats::new()?;
         let dead_cpus = HotplugRegistration::register_dead_callback()?;
         // Create the files and the device last, because users can open them at once, and the module

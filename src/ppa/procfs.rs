@@ -14,7 +14,7 @@ use kernel::{bindings, seq_print};
 use ppa_rules::NR_CPU_VALUES;
 
 use crate::{helpers, read_cpus, read_tasks, start_stop, sysctl, task_files};
-use base::capabilities;
+use base::access;
 
 /// The files of process accounting in `/proc` and debugfs. Dropping this value removes these files
 /// and the `/proc/ppa/PID` files of all tasks.
@@ -68,7 +68,7 @@ extern "C" fn ppa_worker() {
 #[no_mangle]
 unsafe extern "C" fn ppa_show_cpus(seq: *mut bindings::seq_file, _: *mut c_void) -> c_int {
     from_result(|| {
-        capabilities::may_manage_accounting()?;
+        access::may_manage_accounting()?;
         read_cpus::for_each_cpu_values(&mut |values: [u64; NR_CPU_VALUES]| {
             // SAFETY: seq_file's structure is valid during the call, and the size passed is that of
             // the array.

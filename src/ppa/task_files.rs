@@ -22,10 +22,10 @@ use crate::start_stop::{Accounting, ACCOUNTING};
 use crate::task_record::TaskRecord;
 use crate::worker::{self, Directory};
 use base::clock::Clock;
-use base::global_mutex::global_mutex;
+use base::global_mutex;
 use base::preempt::NoPreempt;
 use base::task::{self, TaskRef};
-use base::{access, capabilities, cpu};
+use base::{access, cpu};
 
 global_mutex! {
     /// Serialises the selection of single tasks for accounting, which creates `/proc/ppa/PID`.
@@ -46,7 +46,7 @@ const MAX_TASK_ENTRIES: usize = 4096;
 /// `ENOSPC` at [`MAX_TASK_ENTRIES`] entries; `EDQUOT` if the task's user would exceed the limit
 /// `user_kb`; `ENOMEM`; the errors of [`AccountingConfig::new`].
 pub(crate) fn set_task_accounting(pid: u32, values: &[i32; 4]) -> Result {
-    capabilities::may_manage_accounting()?;
+    access::may_manage_accounting()?;
     let wanted = AccountingConfig::new(values)?;
     let task = task::find_thread_in_initial_ns(pid).ok_or(ESRCH)?;
     if task::is_exiting(&task) {
@@ -193,7 +193,7 @@ pub(crate) fn settings(id: usize) -> Result<[i32; 4]> {
 /// Changes an entry's settings: the four values of the task's `ppactl` file. Returns `EPERM`
 /// without `CAP_PERFMON`; other errors are those of [`set_task_accounting`].
 pub(crate) fn set_settings(id: usize, values: &[i32; 4]) -> Result {
-    capabilities::may_manage_accounting()?;
+    access::may_manage_accounting()?;
     let wanted = AccountingConfig::new(values)?;
     change(&mut ACCOUNTING.lock(), id, wanted)
 }
@@ -201,7 +201,7 @@ pub(crate) fn set_settings(id: usize, values: &[i32; 4]) -> Result {
 /// Calls `each` with the PID and the settings (the four values of `ppactl`) of each entry. Returns
 /// `EPERM` without `CAP_PERFMON`.
 pub(crate) fn each(each: &mut dyn FnMut(u32, [i32; 4])) -> Result {
-    capabilities::may_manage_accounting()?;
+    access::may_manage_accounting()?;
     for entry in ACCOUNTING.lock().entries.iter() {
         if !entry.removing && !entry.has_ended() {
             each(entry.pid, entry.config.values());

@@ -62,8 +62,8 @@ struct PerfTrace {
 
 impl kernel::Module for PerfTrace {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        base::global_mutex::init(&registry::TRACING);
-        base::global_mutex::init(&children::SHARED_MEMORY_PROBE);
+        base::lock::init(&registry::TRACING);
+        base::lock::init(&children::SHARED_MEMORY_PROBE);
         let stats = stats::TraceStats::new()?;
         let this = Self {
             _works: base::task::TaskWorks,

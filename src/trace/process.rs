@@ -32,12 +32,11 @@ use crate::process_memory::{
 };
 use crate::range::process_range_start;
 use crate::sorted::move_to_larger_list;
-use base::access::AccessSnapshot;
+use base::access::{AccessSnapshot, Identity};
 use base::account::{MemoryCharge, Resource, ResourceCharge};
 use base::address_space::{Mapping, Mm};
 use base::cpu;
-use base::credentials::Identity;
-use base::process_id::{self, Pid};
+use base::task::{self, Pid};
 
 /// Index of the first word of the trace slots in the control page, and number of words per slot.
 const SLOTS_WORD_OFFSET: usize = size_of::<Control>() / 4;
@@ -200,7 +199,7 @@ impl Process {
             // If the parent is a child of fork() whose `struct perftrace_thread` is not cleared
             // yet, the new child inherits the same thread id as the parent.
             forked_by: match self.forked_by {
-                0 => process_id::thread_number(),
+                0 => task::thread_number(),
                 inherited => inherited,
             },
             has_parents_identity: true,

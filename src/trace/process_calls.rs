@@ -21,9 +21,9 @@ pub(crate) use crate::range::offset_within_range;
 use crate::range::process_range_start;
 use crate::registry::{add, end_process, may_attach, with_capacity, Tracing, TRACING};
 use crate::trace::Trace;
+use base::access::Identity;
 use base::account::is_limit_error;
 use base::address_space::{Mapping, Mm};
-use base::credentials::Identity;
 use base::{clock, cpu};
 
 /// Maximum number of open files of the device through which one process is attached. Each copy of

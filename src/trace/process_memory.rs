@@ -15,13 +15,12 @@ use crate::buffer::{Page, GFP_NO_OOM, PAGE};
 use crate::helpers;
 use crate::marker::RegisteredMarker;
 use crate::sorted::allocate_list_for_more_than;
-use base::access::AccessSnapshot;
+use base::access::{AccessSnapshot, Identity};
 use base::account::{MemoryCharge, Resource, ResourceCharge};
 use base::clock::{self, Clock};
-use base::credentials::Identity;
-use base::process_id::Pid;
+use base::cpu;
+use base::task::{self, Pid};
 use base::user_memory::values_as_bytes;
-use base::{cpu, task};
 
 /// Number of 32-bit words in a page.
 pub(crate) const WORDS: usize = PAGE / 4;

@@ -50,10 +50,9 @@ use crate::pmus;
 use crate::register_tables::Registers;
 use crate::sample_buffer::{Buffer, SamplingMemory};
 use crate::self_page::Page;
-use base::access;
 use base::account::MemoryCharge;
-use base::raw_lock::RawLock;
-use base::{address_space, clock, cpu, task};
+use base::lock::RawLock;
+use base::{access, address_space, clock, cpu, task};
 
 /// The mutable state of a [`Context`], protected by its lock.
 pub(crate) struct ContextState {

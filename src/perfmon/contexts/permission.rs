@@ -29,7 +29,7 @@ use kernel::sync::aref::ARef;
 use kernel::task::Task;
 
 use base::access::{self, AccessSnapshot};
-use base::{capabilities, credentials, task};
+use base::task;
 
 /// The permission to watch a thread, if the process that attached the context can lose it.
 pub(crate) struct Permission {
@@ -51,7 +51,7 @@ impl Permission {
     /// `EPERM` if the caller has no permission, `ESRCH` if the thread has exited, `EINTR`,
     /// `ENOMEM`.
     pub(crate) fn check(task: &Task, blocks: bool) -> Result<Option<Self>> {
-        if !blocks && capabilities::has_perfmon_noaudit() {
+        if !blocks && access::has_perfmon_noaudit() {
             return Ok(None);
         }
         // Take the snapshot before the check, so that a change of credentials during the check is
@@ -62,7 +62,7 @@ impl Permission {
             return Ok(None);
         }
         Ok(Some(Self {
-            cred: credentials::caller_credentials(),
+            cred: access::caller_credentials(),
             seen,
         }))
     }

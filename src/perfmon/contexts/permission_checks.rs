@@ -9,8 +9,8 @@ use protocols::ring::EXEC;
 use crate::contexts::context::{Context, ContextState};
 use crate::contexts::phase::Target;
 use base::access::{self, AccessSnapshot};
-use base::process_id::ProcessIdentity;
-use base::{clock, task};
+use base::clock;
+use base::task::{self, ProcessIdentity};
 
 impl ContextState {
     /// Returns whether the credentials or the dumpability of the context's thread have changed
