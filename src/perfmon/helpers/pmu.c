@@ -21,8 +21,7 @@
 #include <linux/perfmon.h>
 #include "../../../include/uapi/linux/perfmon.h"
 #include "../../base/helpers/helpers.h"
-#include "stats_files.h"
-#include "pmu.h"
+#include "helpers.h"
 
 /* C functions of src/base/helpers, which perfcounters.ko exports. */
 MODULE_IMPORT_NS("PERFCOUNTERS");
