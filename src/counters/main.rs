@@ -14,7 +14,7 @@
 //! | `export` | the C interface for drivers |
 //! | `instances` | adds and deletes instances |
 //! | `tables` | lock-free tables: instance numbers to addresses |
-//! | `pages`, `header`, `chunk` | the pages that programs map: all, the header page, the counters of one CPU |
+//! | `pages` | the pages that programs map: the header page, descriptors, counters |
 //! | `device`, `names` | the devices; the list of names |
 //! | `owner` | modules as owners of instances |
 //! | `stats`, `log` | counters of page faults; rate limits of log lines |
@@ -24,12 +24,10 @@
 #![deny(missing_docs)]
 #![deny(unsafe_code)]
 
-pub(crate) mod chunk;
 pub(crate) mod device;
 #[path = "../../include/linux/perfcounters.rs"]
 mod driver;
 pub(crate) mod export;
-pub(crate) mod header;
 pub(crate) mod helpers;
 mod instances;
 pub(crate) mod log;

@@ -15,16 +15,14 @@ use kernel::sync::Arc;
 use perfmon_rules::claims::{RegisterMask, RegisterUsers};
 use perfmon_rules::register_map::Scope;
 
-use crate::contexts::context::Context;
-use crate::contexts::loaded::{context_of_task, loaded_context};
+use crate::contexts::context::{context_of_task, loaded_context, Context};
 use crate::contexts::phase::Target;
-use crate::register_tables::Registers;
+use crate::pmus::Registers;
 use crate::reservation::PmuReservation;
 use crate::stats::{self, SelfStat};
 use crate::wrap_timer::{self, Workqueues};
-use base::global_mutex;
 use base::tracepoint::{Handler, Probes, ProcessExec, ProcessExit, SchedExit, SchedSwitch};
-use base::{access, preempt, task};
+use base::{access, global_mutex, preempt, task};
 
 global_mutex! {
     /// The attached contexts, the registers that these contexts have claimed, and the probes of the

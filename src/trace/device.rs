@@ -32,8 +32,7 @@ use trace_rules::abi::{
 use crate::buffer::Buffer;
 use crate::children;
 use crate::clock::trace_clock;
-use crate::detach;
-use crate::detach_mappings::{DeviceOps, WakeMappingFile};
+use crate::detach::{self, DeviceOps, WakeMappingFile};
 use crate::log::log_refused;
 use crate::mapping;
 use crate::permission;

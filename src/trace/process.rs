@@ -27,10 +27,9 @@ use crate::buffer::{Page, PAGE};
 use crate::clock::trace_clock;
 use crate::marker::RegisteredMarker;
 use crate::process_memory::{
-    count_process_of_caller, max_processes_per_user, ForkedChildMemory, ForkedChildPages,
-    LiveProcess, MarkerMemory, PlaceholderPage, PAGES, WORDS,
+    count_process_of_caller, max_processes_per_user, process_range_start, ForkedChildMemory,
+    ForkedChildPages, LiveProcess, MarkerMemory, PlaceholderPage, PAGES, WORDS,
 };
-use crate::range::process_range_start;
 use crate::sorted::move_to_larger_list;
 use base::access::{AccessSnapshot, Identity};
 use base::account::{MemoryCharge, Resource, ResourceCharge};

@@ -11,10 +11,8 @@ use perfmon_rules::claims::RegisterMask;
 use perfmon_rules::error::Error;
 use perfmon_rules::register_map::Scope;
 
-use crate::contexts::context::Context;
+use crate::contexts::context::{loaded_context, Context, Permission};
 use crate::contexts::deferral::Blocker;
-use crate::contexts::loaded::loaded_context;
-use crate::contexts::permission::Permission;
 use crate::contexts::phase::Target;
 use crate::contexts::thread_table::{ThreadEntry, UnlinkedEntry};
 use crate::cpu_kinds;
