@@ -133,8 +133,8 @@ mod init {
     }
 }
 
-/// Declares a mutex in a static variable. Module init calls [`init`] for the mutex before any code
-/// can take it.
+/// Declares a mutex in a static variable. Module init calls [`init_mutex`] for the mutex before any
+/// code can take it.
 #[macro_export]
 macro_rules! global_mutex {
     {
@@ -153,7 +153,7 @@ macro_rules! global_mutex {
 }
 
 /// Initialises a mutex that [`global_mutex!`] declares. Called once for each mutex, by module init.
-pub fn init<B: GlobalLockBackend>(mutex: &'static GlobalLock<B>) {
+pub fn init_mutex<B: GlobalLockBackend>(mutex: &'static GlobalLock<B>) {
     // SAFETY: Module init calls this function once for the mutex, before any code takes the mutex.
     unsafe { mutex.init() }
 }

@@ -70,7 +70,7 @@ struct PerfCounters {
 
 impl kernel::Module for PerfCounters {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        base::lock::init(&instances::REGISTRY);
+        base::lock::init_mutex(&instances::REGISTRY);
         let pages_per_chunk =
             base::kernel_version::module_param_value(&module_parameters::pages_per_chunk);
         let registry = instances::RegistryOwner::new(pages_per_chunk)?;

@@ -99,10 +99,10 @@ struct PerfMon {
 
 impl kernel::Module for PerfMon {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        base::lock::init(&pmus::PMUS);
-        base::lock::init(&formats::FORMATS);
-        base::lock::init(&session::SESSION);
-        base::lock::init(&reservation::RESERVED_PMU);
+        base::lock::init_mutex(&pmus::PMUS);
+        base::lock::init_mutex(&formats::FORMATS);
+        base::lock::init_mutex(&session::SESSION);
+        base::lock::init_mutex(&reservation::RESERVED_PMU);
         let stats = stats::PerfmonStats::new()?;
         // Create the debugfs tree before the hotplug callbacks are registered, because they create
         // a directory in the tree for each CPU.

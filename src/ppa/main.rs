@@ -69,8 +69,8 @@ struct Ppa {
 
 impl kernel::Module for Ppa {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        base::lock::init(&start_stop::ACCOUNTING);
-        base::lock::init(&procfs::TASK_FILES);
+        base::lock::init_mutex(&start_stop::ACCOUNTING);
+        base::lock::init_mutex(&procfs::TASK_FILES);
         let stats = stats::AccountingStats::new()?;
         let dead_cpus = HotplugRegistration::register_dead_callback()?;
         // Create the files and the device last, because users can open them at once, and the module

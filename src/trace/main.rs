@@ -59,8 +59,8 @@ struct PerfTrace {
 
 impl kernel::Module for PerfTrace {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        base::lock::init(&registry::TRACING);
-        base::lock::init(&children::SHARED_MEMORY_PROBE);
+        base::lock::init_mutex(&registry::TRACING);
+        base::lock::init_mutex(&children::SHARED_MEMORY_PROBE);
         let stats = stats::TraceStats::new()?;
         let this = Self {
             _works: base::task::TaskWorks,
