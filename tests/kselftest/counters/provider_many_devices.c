@@ -57,14 +57,10 @@ static void test_interfaces(void)
 
 	load_provider("pfc_net");
 	few = unload_time("pfc_net");
-	errno = -insmod("pfc_net", "");
-	if (errno)
-		bail("insmod pfc_net");
+	load_module("pfc_net");
 	log = klog_open();
 	shell("ip link set lo up; modprobe veth");
-	errno = -add_veth_pairs(NR_INTERFACES / 2);
-	if (errno)
-		bail("add veth interfaces");
+	bail_on_error(add_veth_pairs(NR_INTERFACES / 2), "add veth interfaces");
 	is(count_live("net/", "/rx_bytes"), MAX_ENTRIES,
 	   "9.4 %d interfaces: %d of them have instances", NR_INTERFACES, MAX_ENTRIES);
 	is(klog_count(log, "reached; all others are counted together"), 1,
@@ -92,13 +88,11 @@ static int read_disks(void)
 {
 	void *block = aligned_alloc(4096, 4096);
 	int done = 0;
-	char path[30];
 
 	for (int i = 0; i < NR_DISKS; i++) {
 		int fd;
 
-		snprintf(path, sizeof(path), "/dev/nullb%d", i);
-		fd = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
+		fd = open(format_text("/dev/nullb%d", i), O_RDONLY | O_DIRECT | O_CLOEXEC);
 		done += fd >= 0 && read(fd, block, 4096) == 4096;
 		close(fd);
 	}

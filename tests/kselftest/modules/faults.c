@@ -29,30 +29,11 @@ static void disarm_failure(void)
 {
 }
 
-static int fault_parameter(const char *what, const char *value)
-{
-	char path[80], text[80];
-	int file, ret = 0;
-
-	snprintf(path, sizeof(path), "/sys/module/faults/parameters/%s", what);
-	if (!value)
-		return atoi(read_file(path, text, sizeof(text)));
-	file = open(path, O_WRONLY | O_CLOEXEC);
-	if (file < 0 || write(file, value, strlen(value)) < 0)
-		ret = -errno;
-	if (file >= 0)
-		close(file);
-	return ret;
-}
+#define PARAMETERS	"/sys/module/faults/parameters/"
 
 static void arm_failure(int n)
 {
-	char text[20];
-
-	snprintf(text, sizeof(text), "%d", n);
-	errno = -fault_parameter("nth", text);
-	if (errno)
-		bail("/sys/module/faults");
+	write_file(PARAMETERS "nth", format_text("%d", n));
 }
 
 /*
@@ -71,8 +52,8 @@ static bool attempt_with_failure(const struct operation *op, int n, int *ret, in
 	 * two reads. The test would then find that `calls` includes call n and that `nth` is not 0,
 	 * and would wrongly report that call n did not fail.
 	 */
-	*calls = fault_parameter("calls", NULL);
-	hit = fault_parameter("nth", NULL) == 0;
+	*calls = read_number(PARAMETERS "calls");
+	hit = read_number(PARAMETERS "nth") == 0;
 	arm_failure(0);
 	return hit;
 }
@@ -224,8 +205,7 @@ static void prepare_block(void)
 	if (is_loaded(driver))
 		unload_driver();
 	record_live();
-	if (load_driver())
-		bail("insmod pfc_block");
+	bail_if(load_driver(), "insmod pfc_block");
 }
 
 static int read_disk_until_instances(void)
@@ -298,10 +278,8 @@ static int account_self(void)
 static const char *accounted_text(void)
 {
 	static char text[400];
-	char path[40];
 
-	snprintf(path, sizeof(path), "/proc/ppa/%d/ppa", getpid());
-	return read_file(path, text, sizeof(text));
+	return read_file(format_text("/proc/ppa/%d/ppa", getpid()), text, sizeof(text));
 }
 
 static bool is_accounted(void)
@@ -350,8 +328,7 @@ static const struct operation accounting_operation = {
 
 static void start_accounting(void)
 {
-	if (access(own_ppactl(), F_OK) && account_self())
-		bail("accounting of the task");
+	bail_if(access(own_ppactl(), F_OK) && account_self(), "accounting of the task");
 }
 
 /* Changes the levels of accounting, which stops accounting and starts it again. */
@@ -394,8 +371,7 @@ static void prepare_loaded(void)
 	if (is_loaded(driver))
 		return;
 	record_live();
-	if (load_driver())
-		bail(driver);
+	bail_if(load_driver(), driver);
 }
 
 static int try_unload(void)
@@ -437,8 +413,7 @@ static void test_all(void)
 	test_driver("perftrace", &device_module_operation);
 	test_driver("ppa", &device_module_operation);
 	test_driver("perfmon", &device_module_operation);
-	if (system("modprobe null_blk"))
-		bail("modprobe null_blk");
+	bail_if(system("modprobe null_blk"), "modprobe null_blk");
 	test_failures(&disk_operation, "");
 	load_module("ppa");
 	test_failures(&accounting_operation, "");
@@ -457,9 +432,7 @@ int main(void)
 {
 	plan(1 + NR_OPERATIONS + 2 * NR_DRIVERS + 6 + 1 + 2 + 2 + 1);
 	unload_modules();
-	errno = -insmod("faults", "");
-	if (errno)
-		bail("insmod faults");
+	load_module("faults");
 	test_all();
 	pc_close(&pc);
 	unload_modules();

@@ -104,7 +104,6 @@ static void test_busy(void)
  */
 static bool load_and_unload(int i)
 {
-	struct pc pc;
 	bool good;
 
 	if (insmod("perfcounters", i % 8 ? "" : "pages_per_chunk=8") || insmod("test_driver", ""))

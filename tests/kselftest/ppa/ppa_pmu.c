@@ -19,8 +19,7 @@ static void do_work(const char *what, long rounds)
 {
 	static volatile __u64 sink;
 	int zero = open("/dev/zero", O_RDONLY | O_CLOEXEC);
-	char *pages = mmap(NULL, PAGES * 4096, PROT_READ | PROT_WRITE,
-			   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), byte;
+	char *pages = map_memory(PAGES * 4096, MAP_PRIVATE), byte;
 
 	for (; rounds > 0; rounds--) {
 		switch (*what) {
@@ -32,12 +31,10 @@ static void do_work(const char *what, long rounds)
 			syscall(SYS_getppid);
 			break;
 		case 'r':
-			if (read(zero, &byte, 1) != 1)
-				_exit(1);
+			exit_if(read(zero, &byte, 1) != 1, 1);
 			break;
 		case 'f':
-			if (madvise(pages, PAGES * 4096, MADV_DONTNEED))
-				_exit(1);
+			exit_if(madvise(pages, PAGES * 4096, MADV_DONTNEED), 1);
 			for (int i = 0; i < PAGES; i++)
 				pages[i * 4096] = 1;
 			break;
@@ -53,11 +50,9 @@ struct run {
 
 static unsigned long long event_value(const char *text, const char *event)
 {
-	char field[40];
 	const char *pos;
 
-	snprintf(field, sizeof(field), ",,%s,", event);
-	pos = strstr(text, field);
+	pos = strstr(text, format_text(",,%s,", event));
 	while (pos && pos > text && pos[-1] != '\n')
 		pos--;
 	return pos ? strtoull(pos, NULL, 10) : 0;
@@ -97,16 +92,14 @@ static struct run run_once(const char *what, long rounds, const char *levels)
 		 "pfc stat -x, -o " COUNTS " -e cycles:u,cycles:k,instructions:k /tests/ppa_pmu %s %ld",
 		 what, rounds);
 	unlink(TIMES);
-	if (system(line))
-		bail(line);
+	bail_if(system(line), line);
 	read_file(COUNTS, text, sizeof(text));
 	r.user_cycles = event_value(text, "cycles:u");
 	r.kernel_cycles = event_value(text, "cycles:k");
 	r.kernel_instructions = event_value(text, "instructions:k");
 	read_file(TIMES, text, sizeof(text));
-	if (levels && sscanf(text, "%llu %llu %llu %llu", &sched, &system_time, &interrupts,
-			     &khz) != 4)
-		bail(TIMES);
+	bail_if(levels && sscanf(text, "%llu %llu %llu %llu", &sched, &system_time, &interrupts,
+				 &khz) != 4, TIMES);
 	r.sched = (double)sched / khz;
 	r.interrupts = (double)interrupts / khz;
 	r.by_ppa = sched ? (double)system_time / sched : 0;
@@ -243,12 +236,9 @@ int main(int argc, char **argv)
 	plan(12);
 	unload_modules();
 	ppa_write("/proc/sys/kernel/modprobe", "\n");
-	insmod("perfcounters", "");
-	insmod("perfmon", "");
-	insmod("ppa", "");
+	insmod_each("perfcounters perfmon ppa");
 	errno = -insmod(pmu && !strncmp(pmu, "amd", 3) ? "pfm_amd" : "pfm_intel", "");
-	if (errno)
-		bail("a PMU's description");
+	bail_if(errno, "a PMU's description");
 	test_measures();
 	set_levels(NULL);
 	ppa_write(LEVELS, "7");
