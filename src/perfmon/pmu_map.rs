@@ -153,8 +153,8 @@ pub(crate) struct MapFile(());
 impl MapFile {
     /// Creates the file /proc/perfmon_map.
     pub(crate) fn create() -> Result<Self> {
-        // SAFETY: `pfm_create_map_file()` is called once. `show_map` is a function of this module, and
-        // drop removes the file.
+        // SAFETY: `pfm_create_map_file()` is called once. `show_map` is a function of this module,
+        // and drop removes the file.
         to_result(unsafe { helpers::pfm_create_map_file(Some(show_map)) })?;
         Ok(Self(()))
     }

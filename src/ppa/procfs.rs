@@ -62,8 +62,8 @@ impl Drop for ProcfsFiles {
         unsafe { helpers::ppa_files_close() };
         start_stop::shutdown();
         remove_all_entries();
-        // SAFETY: `remove_all_entries()` has waited for writers of the files of single tasks, and the
-        // probes are detached, so that nothing queues the worker any more.
+        // SAFETY: `remove_all_entries()` has waited for writers of the files of single tasks, and
+        // the probes are detached, so that nothing queues the worker any more.
         unsafe { helpers::ppa_wait_for_worker() };
         // SAFETY: The files of all tasks are removed, and the worker does not run any more.
         unsafe { helpers::ppa_files_remove() };
