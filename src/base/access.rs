@@ -1,14 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Access checks: whether a thread may monitor or trace another (`helpers/access.c`).
+//! Access checks: whether a thread may monitor or trace another (`helpers/access.c`), and the
+//! capabilities of the caller (`CAP_PERFMON`, `CAP_SYS_ADMIN`, `CAP_SYS_MODULE`). The file also has
+//! the credentials of a task, and its identity: its user and its name.
+
+use core::ptr::NonNull;
 
 use kernel::cred::Credential;
 use kernel::error::{to_result, Result};
+use kernel::ffi::c_int;
 use kernel::prelude::*;
+use kernel::sync::aref::ARef;
 use kernel::task::Task;
+use kernel::{bindings, current};
 
-use super::capabilities::may_manage_accounting;
 use super::helpers;
+pub use super::helpers::Identity;
+use super::task::TaskRef;
 
 /// A mount of procfs for internal use, which exists while the module is loaded. To check access to
 /// a process, the module opens a file of the process in this mount of procfs: the kernel then
@@ -196,5 +204,94 @@ impl Drop for AccessSnapshot {
         // SAFETY: By the type's invariant `self.0` is filled in. The snapshot is not used after
         // drop.
         unsafe { helpers::pfc_snapshot_put(&raw mut self.0) }
+    }
+}
+
+/// Returns whether the caller may monitor the kernel, CPUs and threads of other users, that is, has
+/// `CAP_PERFMON` or `CAP_SYS_ADMIN`.
+pub fn is_perfmon_capable() -> bool {
+    // SAFETY: The callee only checks capabilities of the current task.
+    unsafe {
+        bindings::capable(bindings::CAP_PERFMON as c_int)
+            || bindings::capable(bindings::CAP_SYS_ADMIN as c_int)
+    }
+}
+
+/// Checks whether the caller may change the settings of accounting and read the values of all tasks
+/// and CPUs. The values of one task may also be read by callers for which
+/// [`may_read_accounting`] succeeds.
+///
+/// # Errors
+///
+/// `EPERM` without `CAP_PERFMON` or `CAP_SYS_ADMIN`.
+pub fn may_manage_accounting() -> Result {
+    is_perfmon_capable().then_some(()).ok_or(EPERM)
+}
+
+/// Checks the same capabilities as [`is_perfmon_capable`], but writes no audit record. A request
+/// that fails this check may still be allowed by [`check_access`].
+pub fn has_perfmon_noaudit() -> bool {
+    has_capability_noaudit(bindings::CAP_PERFMON) || has_capability_noaudit(bindings::CAP_SYS_ADMIN)
+}
+
+/// Returns whether the caller has a capability in the initial user namespace. The check writes no
+/// audit record.
+fn has_capability_noaudit(capability: u32) -> bool {
+    // SAFETY: The callee checks a capability of the current task, and the initial user namespace
+    // always exists.
+    unsafe { bindings::ns_capable_noaudit(&raw mut bindings::init_user_ns, capability as c_int) }
+}
+
+/// Returns whether the caller may load and unload modules (`CAP_SYS_MODULE`).
+pub fn may_load_modules() -> bool {
+    // SAFETY: The callee only checks a capability of the current task.
+    unsafe { bindings::capable(bindings::CAP_SYS_MODULE as c_int) }
+}
+
+/// Returns whether the caller may evict contexts of other users, that is, has `CAP_SYS_ADMIN`. The
+/// check writes no audit record: without the capability, the caller's request fails with `EBUSY` or
+/// `EEXIST` instead of `EPERM`.
+pub fn may_evict_contexts() -> bool {
+    has_capability_noaudit(bindings::CAP_SYS_ADMIN)
+}
+
+impl Identity {
+    /// Returns the user and the name of the current task.
+    pub fn of_current() -> Self {
+        Self::of_task(current!())
+    }
+
+    /// Returns the user and the name of a task.
+    pub fn of_task(task: &Task) -> Self {
+        let mut who = Self::default();
+        // SAFETY: The reference keeps the task alive, and the callee fills in `who`.
+        unsafe { helpers::pfc_identity(&mut who, task.as_ptr()) };
+        who
+    }
+}
+
+/// Converts a user id of the initial user namespace to a user id of the caller's user namespace.
+/// Returns the overflow uid if the user id has no mapping in the caller's namespace.
+pub fn uid_in_caller_namespace(uid: u32) -> u32 {
+    // SAFETY: The callee only reads the current task's user namespace.
+    unsafe { helpers::pfc_uid_in_caller_ns(uid) }
+}
+
+/// Returns the caller's credentials. Called in process context.
+pub fn caller_credentials() -> ARef<Credential> {
+    // SAFETY: The callee returns a reference, never null, which the result owns; `Credential` is a
+    // transparent wrapper of `struct cred`.
+    unsafe {
+        ARef::from_raw(NonNull::new_unchecked(helpers::pfc_get_current_cred().cast_mut()).cast())
+    }
+}
+
+/// Returns the credentials of a task. May be called in any context except an NMI.
+pub fn task_credentials(task: TaskRef<'_>) -> ARef<Credential> {
+    // SAFETY: The task is valid by the invariant of `TaskRef`. The callee returns a reference,
+    // never null, which the result owns; `Credential` is a transparent wrapper of `struct cred`.
+    unsafe {
+        let cred = bindings::get_task_cred(task.as_ptr());
+        ARef::from_raw(NonNull::new_unchecked(cred.cast_mut()).cast())
     }
 }

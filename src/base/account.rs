@@ -12,7 +12,7 @@ use kernel::error::code::{EDQUOT, ENOMEM, ENOSPC};
 use kernel::error::{to_result, Error, Result};
 use kernel::sync::aref::ARef;
 
-use super::credentials;
+use super::access;
 pub use super::helpers::Resource;
 use super::helpers::{self, Amount};
 use super::task::TaskRef;
@@ -69,7 +69,7 @@ impl MemoryCharge {
         // SAFETY: The callee only checks a capability of the current task.
         let free = unsafe { helpers::pfc_is_caller_unlimited() };
         let nothing = Self {
-            user: credentials::caller_credentials(),
+            user: access::caller_credentials(),
             _context_count: None,
             is_unlimited: free,
             bytes: 0,
@@ -83,7 +83,7 @@ impl MemoryCharge {
     ///
     /// `EDQUOT` if the limit `user_kb` would be exceeded, `ENOMEM` if memory is short.
     pub fn of_task(task: TaskRef<'_>, bytes: usize) -> Result<Self> {
-        let user = credentials::task_credentials(task);
+        let user = access::task_credentials(task);
         // SAFETY: The reference keeps the credentials alive.
         let unlimited = unsafe { helpers::pfc_is_cred_unlimited(user.as_ptr()) };
         let nothing = Self {
@@ -189,7 +189,7 @@ impl ResourceCharge {
     /// Adds 1 to the count of the resource `thing` in the account of the caller. Returns `error` if
     /// the count would exceed `most`, `ENOMEM` if memory is short. Called in process context.
     pub fn of_caller(thing: Resource, most: usize, error: Error) -> Result<Self> {
-        Self::of_user(&credentials::caller_credentials(), thing, most, error)
+        Self::of_user(&access::caller_credentials(), thing, most, error)
     }
 
     /// Adds 1 to the count of the resource `thing` in the account of a user. Returns `error` if the

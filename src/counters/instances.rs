@@ -13,7 +13,7 @@ use kernel::str::{BStr, CStr};
 use crate::log::{self, LogKind};
 use crate::owner::ModuleOwner;
 use crate::pages::Pages;
-use base::global_mutex::global_mutex;
+use base::global_mutex;
 use base::hotplug::OnlineCallbacks;
 use base::{cpu, preempt, random};
 

@@ -14,7 +14,7 @@
 //! | `export` | the C interface for drivers |
 //! | `instances` | adds and deletes instances |
 //! | `tables` | lock-free tables: instance numbers to addresses |
-//! | `pages`, `header`, `chunk` | the pages that programs map: all, the header page, the counters of one CPU |
+//! | `pages` | the pages that programs map: the header page, descriptors, counters |
 //! | `device`, `names` | the devices; the list of names |
 //! | `owner` | modules as owners of instances |
 //! | `stats`, `log` | counters of page faults; rate limits of log lines |
@@ -24,12 +24,10 @@
 #![deny(missing_docs)]
 #![deny(unsafe_code)]
 
-pub(crate) mod chunk;
 pub(crate) mod device;
 #[path = "../../include/linux/perfcounters.rs"]
 mod driver;
 pub(crate) mod export;
-pub(crate) mod header;
 pub(crate) mod helpers;
 mod instances;
 pub(crate) mod log;
@@ -72,7 +70,7 @@ struct PerfCounters {
 
 impl kernel::Module for PerfCounters {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        base::global_mutex::init(&instances::REGISTRY);
+        base::lock::init_mutex(&instances::REGISTRY);
         let pages_per_chunk =
             base::kernel_version::module_param_value(&module_parameters::pages_per_chunk);
         let registry = instances::RegistryOwner::new(pages_per_chunk)?;

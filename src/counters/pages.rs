@@ -1,18 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The memory of the registry of counter instances: the pages that `/dev/perfcounters` maps, and
-//! tables that only the kernel uses.
+//! tables that only the kernel uses. The pages are the header page, the pages of descriptors, and
+//! the chunks of counters. A chunk has per-CPU memory: one or more whole pages for each possible
+//! CPU.
 
-use counters_rules::abi::{self, Desc, Header};
+#![expect(unsafe_code, reason = "pages that programs map, and per-CPU memory")]
+
+use core::mem::{offset_of, size_of};
+use core::ptr::NonNull;
+
+use counters_rules::abi::{self, Desc, Header, ONLINE_OFFSET};
 use counters_rules::error::Error;
 use counters_rules::layout::{Layout, Page as FilePage, DESCS_PER_PAGE};
 use counters_rules::registry::{Store, BUCKETS};
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::VVec;
+use kernel::bindings;
+use kernel::ffi::c_void;
 use kernel::sync::SetOnce;
+use protocols::generation::Generation;
+use protocols::sync::Word;
+use protocols::PAGE_SIZE;
 
-use crate::chunk::{self, Chunk};
-use crate::header::{self, HeaderPage};
+use crate::helpers;
 use crate::owner::ModuleOwner;
 use crate::tables;
 use base::page::{self, Page};
@@ -176,7 +187,7 @@ impl Pages {
                 .reserve(1, GFP_KERNEL)
                 .map_err(|_| Error::NoMemory)?;
             if first == 0 {
-                chunk::set_seqflag(&chunk);
+                set_seqflag(&chunk);
             }
             for page in 0..per_chunk {
                 tables::SLOT_PAGES.publish((first + page) as usize, chunk.page(page));
@@ -221,14 +232,14 @@ impl Store for Pages {
 
     fn desc(&self, instance: u32) -> Desc {
         match self.descs.get((instance / DESCS_PER_PAGE) as usize) {
-            Some(page) => header::read_descriptor(page, instance),
+            Some(page) => read_descriptor(page, instance),
             None => Desc::FREE,
         }
     }
 
     fn set_desc(&mut self, instance: u32, desc: &Desc) {
         if let Some(page) = self.descs.get((instance / DESCS_PER_PAGE) as usize) {
-            header::write_descriptor(page, instance, desc);
+            write_descriptor(page, instance, desc);
         }
     }
 
@@ -248,7 +259,7 @@ impl Store for Pages {
         for slot in instance..instance.saturating_add(u32::from(nr_slots)) {
             let address = tables::slot_address(slot);
             for cpu in cpu::possible_cpus() {
-                chunk::zero(address, cpu);
+                zero(address, cpu);
             }
         }
     }
@@ -298,8 +309,169 @@ pub(crate) fn page_frame_number(pgoff: u64) -> Option<usize> {
             match tables::SLOT_PAGES.get(index as usize) {
                 0 => None,
                 _ if !cpu::is_possible(cpu) => Some(page::page_frame_number(fixed.zero_page)),
-                address => Some(chunk::page_frame_number(address, cpu)),
+                address => Some(counter_page_frame_number(address, cpu)),
             }
         }
     }
+}
+
+/// Writes a descriptor to a descriptor page. The caller changes the generation before and after the
+/// write: readers detect a torn copy by the generation.
+fn write_descriptor(page: &Page, instance: u32, desc: &Desc) {
+    page.put(
+        (instance % DESCS_PER_PAGE) as usize * size_of::<Desc>(),
+        *desc,
+    );
+}
+
+/// Reads a descriptor from a descriptor page. The caller holds the registry's lock.
+fn read_descriptor(page: &Page, instance: u32) -> Desc {
+    let at = (instance % DESCS_PER_PAGE) as usize * size_of::<Desc>();
+    // SAFETY: The descriptor is within the page and aligned, any bytes are a valid `Desc`, and the
+    // registry's lock excludes writers.
+    unsafe { page.as_ptr().add(at).cast::<Desc>().read() }
+}
+
+/// The header page: page 0 of the mapped file `/dev/perfcounters`.
+pub(crate) struct HeaderPage(pub(crate) Page);
+
+impl HeaderPage {
+    /// Writes the whole header. Called once, before the page can be mapped.
+    pub(crate) fn fill(&self, header: &Header) {
+        self.0.put(0, *header);
+    }
+
+    fn word(&self, offset: usize) -> &Word {
+        debug_assert!(offset % 8 == 0 && offset + 8 <= PAGE_SIZE);
+        // SAFETY: `offset` is the offset of an aligned word within the page. The page lives as long
+        // as `self`. A `Word` may be shared with user space.
+        unsafe { &*self.0.as_ptr().add(offset).cast::<Word>() }
+    }
+
+    /// Returns the generation, which consists of two words of the header page.
+    pub(crate) fn generation(&self) -> Generation<'_> {
+        Generation::new(
+            self.word(offset_of!(Header, gen1)),
+            self.word(offset_of!(Header, gen2)),
+        )
+    }
+
+    /// Returns the random id that was generated when the module was loaded.
+    pub(crate) fn boot_id(&self) -> [u8; 16] {
+        let at = offset_of!(Header, boot_id);
+        // SAFETY: The field `boot_id` is within the page, and was written once, before the page was
+        // shared.
+        unsafe { self.0.as_ptr().add(at).cast::<[u8; 16]>().read() }
+    }
+
+    /// Publishes in the header page the number of slots in use.
+    pub(crate) fn set_nr_slots(&self, slots: u32) {
+        self.0.put(offset_of!(Header, nr_slots), slots);
+    }
+
+    /// Publishes in the header page the number of chunks. The caller has already stored the
+    /// addresses of the pages of all chunks in [`crate::tables`].
+    pub(crate) fn set_nr_chunks(&self, chunks: u32) {
+        // Pairs with the acquire of the generation in a reader's `read_begin`. The registry first
+        // publishes the chunk of a new instance, and then changes the generation. A reader that
+        // sees the generation in which an instance exists therefore sees the chunk of the instance.
+        base::kernel_version::smp_wmb();
+        self.0.put(offset_of!(Header, nr_chunks), chunks);
+    }
+
+    /// Sets or clears a CPU's bit in the bitmap at `offset`. Calls are serialised: until the end of
+    /// module init, module init is the only caller; later callers hold the CPU hotplug lock.
+    pub(crate) fn set_cpu(&self, offset: u32, cpu: u32, on: bool) {
+        let word = self.word(offset as usize + (cpu / 64) as usize * 8);
+        let bit = 1u64 << (cpu % 64);
+        let old = word.load_relaxed();
+        word.store_relaxed(if on { old | bit } else { old & !bit });
+    }
+
+    /// Sets or clears a CPU's bit in the bitmap of online CPUs.
+    pub(crate) fn set_online(&self, cpu: u32, on: bool) {
+        self.set_cpu(ONLINE_OFFSET, cpu, on);
+    }
+}
+
+/// The flag `__GFP_NORETRY`, which is missing in the kernel's Rust bindings.
+const GFP_NORETRY: bindings::gfp_t = 1 << bindings::___GFP_NORETRY_BIT;
+
+/// The pages of one chunk, zeroed when allocated.
+///
+/// # Invariants
+///
+/// `base` is a page-aligned allocation of `pages` pages of the per-CPU allocator. The chunk is
+/// dropped only at module exit. At module exit no mapping of the chunk can exist, as a mapping
+/// holds the device's file, and the file holds the module.
+pub(crate) struct Chunk {
+    base: NonNull<c_void>,
+    pages: u32,
+}
+
+// SAFETY: A `Chunk` consists of an address and a number, which are not bound to a thread.
+unsafe impl Send for Chunk {}
+
+impl Chunk {
+    /// Allocates a chunk. May sleep.
+    ///
+    /// A chunk has one or more pages for each possible CPU: several megabytes on large machines. If
+    /// memory is short, perf_add() fails with one line in the kernel log, and the OOM killer is not
+    /// invoked.
+    pub(crate) fn new(pages: u32) -> Result<Self, Error> {
+        // SAFETY: `pcpu_alloc_noprof()` may sleep in the allocation, because the caller is in
+        // process context. The third parameter, `reserved`, is false.
+        let base = unsafe {
+            bindings::pcpu_alloc_noprof(
+                pages as usize * PAGE_SIZE,
+                PAGE_SIZE,
+                false,
+                bindings::GFP_KERNEL | GFP_NORETRY | bindings::__GFP_NOWARN,
+            )
+        };
+        // INVARIANT: The memory was just allocated with this size and alignment.
+        Ok(Self {
+            base: NonNull::new(base.cast()).ok_or(Error::NoMemory)?,
+            pages,
+        })
+    }
+
+    /// Returns the per-CPU address of the page with index `page` in this chunk.
+    pub(crate) fn page(&self, page: u32) -> usize {
+        debug_assert!(page < self.pages);
+        self.base.as_ptr() as usize + page as usize * PAGE_SIZE
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        // SAFETY: By the type's invariant `self` owns the memory, which is no longer mapped.
+        unsafe { bindings::free_percpu(self.base.as_ptr().cast()) }
+    }
+}
+
+/// Sets `perf_counter_seqflag`, the per-CPU pointer with which C and Rust drivers access the
+/// sequence word (seqflag) of their CPU. The seqflag is the first slot of the first chunk, which is
+/// `chunk`. Called before any driver can be loaded.
+fn set_seqflag(chunk: &Chunk) {
+    // SAFETY: Only module init calls this function. No driver can use `perf_counter_seqflag` yet.
+    unsafe { helpers::perf_counter_seqflag = chunk.page(0) as *mut u64 }
+}
+
+/// Returns the page frame number of a page with counters of `cpu`. `page` is the per-CPU address of
+/// the page. Callable in any context.
+fn counter_page_frame_number(page: usize, cpu: u32) -> usize {
+    // SAFETY: Every page of a chunk, such as `page`, has a copy for each possible CPU, and the
+    // caller has checked that `cpu` is possible.
+    unsafe { helpers::pfc_percpu_pfn(page as *mut c_void, cpu) }
+}
+
+/// Sets the value of a slot on `cpu` to zero. `address` is the slot's per-CPU address. No update of
+/// the slot is running: its instance is not live, and the registry has waited for all updates that
+/// began while the instance was live.
+fn zero(address: usize, cpu: u32) {
+    let slot = cpu::word_address_on_cpu(address as *mut i64, cpu);
+    // SAFETY: The slot is within a chunk, and its CPU is possible. The access is volatile, as user
+    // space may read the slot at the same time.
+    unsafe { slot.write_volatile(0) }
 }

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The device `/dev/perfmon`: the private data of its open files, and the file operations. The file
-//! operations copy structures from and to user space, and call the functions of [`Context`].
+//! The device `/dev/perfmon`: the private data of its open files, the file operations, and the
+//! mappings. The file operations copy structures from and to user space, and call the functions of
+//! [`Context`]. A program maps the sampling buffer, and the self page of a thread's context. Mapping
+//! the self page also permits RDPMC in the process.
 
-#![expect(unsafe_code, reason = "notifiers, and structures from user space")]
+#![expect(
+    unsafe_code,
+    reason = "notifiers, user memory, and calls of C with mappings"
+)]
 
 use core::mem::{offset_of, size_of};
 use core::pin::Pin;
@@ -12,9 +17,10 @@ use core::slice::from_ref;
 use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
 use kernel::alloc::{KBox, KVVec, KVec};
 use kernel::bindings;
-use kernel::error::Result;
+use kernel::error::{to_result, Result};
 use kernel::ffi::c_int;
 use kernel::fs::LocalFile;
+use kernel::mm::virt::VmaNew;
 use kernel::new_mutex;
 use kernel::prelude::*;
 use kernel::sync::{Arc, Mutex};
@@ -25,16 +31,19 @@ use perfmon_rules::abi::{
 use perfmon_rules::error::Error;
 use perfmon_rules::register_map::{kind, Scope};
 use perfmon_rules::registers::{check_pmc, SHORT};
+use protocols::ring::TAIL_OFFSET;
+use protocols::self_page::OFFSET;
+use protocols::structure::FromBytes;
 
 use crate::contexts::context::{Context, ContextConfig};
 use crate::formats::{self, FormatId};
-use crate::mapping;
+use crate::helpers;
 use crate::pmus::{self, to_kernel_error};
 use crate::sample_buffer::{self, Buffer, SamplingMemory};
+use crate::stats::{self, SelfStat};
 use base::device::{Device, FileOperationTables, FileOperations, ModuleReady, PageFault, Vma};
 use base::user_memory::{read, read_all, values_as_bytes, write, write_all};
-use base::{access, capabilities, clock, random};
-use protocols::structure::FromBytes;
+use base::{access, clock, random};
 
 /// Set at the end of module init, after the last step that can fail. Until `MODULE_READY` is set,
 /// the device cannot be opened.
@@ -193,19 +202,19 @@ impl FileOperations for PerfmonFile {
     }
 
     fn mmap(&self, vma: &mut Vma) -> Result {
-        mapping::map(&*self.context()?, vma, PERFMON_OPERATIONS.mappings())
+        map_memory(&*self.context()?, vma, PERFMON_OPERATIONS.mappings())
     }
 
     fn vma_open(&self, vma: &mut Vma) {
-        mapping::count_copied_mapping(self.context().ok().as_deref(), vma);
+        count_copied_mapping(self.context().ok().as_deref(), vma);
     }
 
     fn vma_close(&self, vma: &Vma) {
-        mapping::count_removed_mapping(self.context().ok().as_deref(), vma);
+        count_removed_mapping(self.context().ok().as_deref(), vma);
     }
 
     fn fault(&self, fault: &PageFault<'_>) -> bindings::vm_fault_t {
-        mapping::fault(self.context().ok().as_deref(), fault)
+        insert_self_page(self.context().ok().as_deref(), fault)
     }
 }
 
@@ -253,7 +262,7 @@ fn create_sample_buffer(create: &Create) -> Result<(Buffer, Arc<SamplingMemory>)
 
 fn create(opened: &PerfmonFile, ctx: Ctx, format: Option<&Create>) -> Result {
     let scope = ctx.scope().map_err(to_kernel_error)?;
-    if scope == Scope::System && !capabilities::is_perfmon_capable() {
+    if scope == Scope::System && !access::is_perfmon_capable() {
         return Err(EPERM);
     }
     pmus::request_modules();
@@ -408,4 +417,76 @@ fn read_runs(context: &Context, vector: Vector) -> Result {
     }
     context.read_runs(&mut given)?;
     write_vector_elements(&vector, &given)
+}
+
+/// The data of a mapping of the self page that permits RDPMC.
+const RDPMC_ALLOWED: usize = 1;
+
+/// Increments the count of the self page's mappings when mremap() moves a mapping: the moved
+/// mapping is a new mapping, and the old one is closed later.
+fn count_copied_mapping(context: Option<&Context>, vma: &Vma) {
+    if let Some(context) = context {
+        context.copy_mapping();
+    }
+    if vma.data() == RDPMC_ALLOWED {
+        // SAFETY: `vma.mm()` is the address space of the mapping `vma`, which permits RDPMC.
+        unsafe { helpers::pfm_rdpmc_add_permission(vma.mm()) };
+    }
+}
+
+/// Decrements the count of the self page's mappings when a mapping is removed, and drops the
+/// mapping's permission for RDPMC.
+fn count_removed_mapping(context: Option<&Context>, vma: &Vma) {
+    if let Some(context) = context {
+        context.unmap_self_page();
+    }
+    if vma.data() == RDPMC_ALLOWED {
+        // SAFETY: `vma.mm()` is valid. Only this code drops the RDPMC permission of `vma`.
+        unsafe { helpers::pfm_rdpmc_forbid(vma.mm()) };
+    }
+}
+
+/// Handles a page fault: inserts the self page.
+fn insert_self_page(context: Option<&Context>, fault: &PageFault<'_>) -> bindings::vm_fault_t {
+    let _span = stats::timer(SelfStat::Faults, SelfStat::FaultTime);
+    match context.ok_or(EINVAL).and_then(Context::self_page) {
+        // SAFETY: pfc_vma_readonly() has set up the mapping. The self page lives as long as the
+        // context, which is freed only after its `/dev/perfmon` file was closed.
+        Ok(frame) => unsafe { fault.insert_pfn(frame) },
+        Err(_) => bindings::vm_fault_reason_VM_FAULT_SIGBUS,
+    }
+}
+
+/// Maps the memory that the file offset selects: the sampling buffer, the reader's page of a ring,
+/// or the self page. `ops` are the operations of mappings of the self page. Returns `EINVAL` if the
+/// offset or the length is not valid.
+fn map_memory(
+    context: &Context,
+    vma: &mut Vma,
+    ops: &'static bindings::vm_operations_struct,
+) -> Result {
+    let page = protocols::PAGE_SIZE;
+    let tail = vma.pgoff() == TAIL_OFFSET / page as u64;
+    if vma.pgoff() == 0 || tail {
+        return context.sampling_memory().ok_or(EINVAL)?.map(vma, tail);
+    }
+    if vma.pgoff() != OFFSET / page as u64 || vma.bytes() != page {
+        return Err(EINVAL);
+    }
+    context.self_page()?;
+    // SAFETY: The mapping is being set up.
+    to_result(unsafe { base::helpers::pfc_vma_readonly(vma.as_ptr(), ops) })?;
+    // fork() must not copy the mapping: the self page shows the counts of the context's thread, not
+    // of the child.
+    // SAFETY: The mapping is being set up.
+    unsafe { VmaNew::from_raw(vma.as_ptr()) }.set_dontcopy();
+    context.map_self_page()?;
+    let has_counters = context.descriptions().counters().next().is_some();
+    // SAFETY: The caller is in process context, in the process that maps the page.
+    let allowed = has_counters && unsafe { helpers::pfm_rdpmc_allow() };
+    if allowed {
+        vma.set_data(RDPMC_ALLOWED);
+    }
+    context.set_rdpmc(allowed);
+    Ok(())
 }

@@ -5,7 +5,7 @@
 use kernel::ffi::CStr;
 use perfmon_rules::register_map::Scope;
 
-use crate::contexts::loaded::{context_of_task, loaded_context};
+use crate::contexts::context::{context_of_task, loaded_context};
 use crate::contexts::phase::Target;
 use crate::pmus;
 use crate::reservation::{reset_pmu, RESERVED_PMU};

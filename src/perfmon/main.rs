@@ -6,27 +6,25 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `device`, `mapping` | `/dev/perfmon` and its open files; the mappings of these files |
+//! | `device` | `/dev/perfmon`, its open files and their mappings |
 //! | `self_page` | the page from which a program reads its own context |
 //! | `session` | what all attached contexts share: registers in use, probes of the scheduler |
 //! | `reservation` | the reservation of the hardware PMU, and the reset of its registers |
 //! | `hotplug`, `cpu_kinds` | CPU hotplug, suspend and resume; which registers a CPU has |
 //! | `per_cpu` | per-CPU words: the loaded contexts and the counters in use |
-//! | `pmus`, `pmu_description`, `pmu_export` | the registered PMU descriptions; one PMU description; the functions that register it |
-//! | `register_tables` | the registers of all PMU descriptions together, which contexts use |
-//! | `pmu_map`, `pmu_map_file` | the text of `/proc/perfmon_map`; the creation of this file |
-//! | `formats`, `format_description` | the registered sampling formats; one sampling format |
+//! | `pmus`, `pmu_description` | all registered PMU descriptions, and their registers together, which contexts use; one PMU description |
+//! | `pmu_map` | the file `/proc/perfmon_map` |
+//! | `formats` | the registered sampling formats |
 //! | `sample_buffer` | the buffers that formats fill |
 //! | `nmi`, `msr` | the overflow NMI; access to MSRs and counters |
 //! | `wrap_timer` | work that is repeated or delayed |
-//! | `stats`, `stats_files` | counters of perfmon's own cost; the debugfs files that show these counters |
+//! | `stats` | counters of perfmon's own cost, and the debugfs files that show these counters |
 //! | `helpers` | declarations of the C code in `helpers/` |
 
 #![deny(unsafe_code)]
 
 /// Contexts: their registers and event sets, and what changes their state.
 mod contexts {
-    pub(crate) mod access;
     pub(crate) mod attach;
     pub(crate) mod callbacks;
     pub(crate) mod context;
@@ -34,20 +32,18 @@ mod contexts {
     pub(crate) mod deferral;
     pub(crate) mod ends;
     pub(crate) mod event_set;
-    pub(crate) mod loaded;
     pub(crate) mod messages;
     pub(crate) mod nmi_handler;
     pub(crate) mod overflow;
     pub(crate) mod permission;
-    pub(crate) mod permission_checks;
     pub(crate) mod phase;
+    pub(crate) mod register_access;
     pub(crate) mod sampling_state;
     pub(crate) mod set_calls;
     pub(crate) mod set_switch;
     pub(crate) mod status;
     pub(crate) mod thread_table;
     pub(crate) mod transitions;
-    pub(crate) mod virtual_counters;
 }
 
 mod cpu_kinds;
@@ -56,26 +52,20 @@ mod description;
 mod device;
 #[path = "../../include/linux/perfcounters.rs"]
 mod driver;
-mod format_description;
 mod formats;
 mod helpers;
 mod hotplug;
-mod mapping;
 mod msr;
 mod nmi;
 mod per_cpu;
 mod pmu_description;
-mod pmu_export;
 mod pmu_map;
-mod pmu_map_file;
 mod pmus;
-mod register_tables;
 mod reservation;
 mod sample_buffer;
 mod self_page;
 mod session;
 mod stats;
-mod stats_files;
 mod wrap_timer;
 
 use kernel::prelude::*;
@@ -98,7 +88,7 @@ struct PerfMon {
     _device: base::device::Device,
     _work: session::Work,
     _nmi: nmi::NmiHandler,
-    _map: pmu_map_file::MapFile,
+    _map: pmu_map::MapFile,
     _power: base::power::PowerRegistration<hotplug::Power>,
     _cpus: base::hotplug::HotplugRegistration<hotplug::Hotplug>,
     _tree: pmu_description::DebugfsTree,
@@ -109,10 +99,10 @@ struct PerfMon {
 
 impl kernel::Module for PerfMon {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        base::global_mutex::init(&pmus::PMUS);
-        base::global_mutex::init(&formats::FORMATS);
-        base::global_mutex::init(&session::SESSION);
-        base::global_mutex::init(&reservation::RESERVED_PMU);
+        base::lock::init_mutex(&pmus::PMUS);
+        base::lock::init_mutex(&formats::FORMATS);
+        base::lock::init_mutex(&session::SESSION);
+        base::lock::init_mutex(&reservation::RESERVED_PMU);
         let stats = stats::PerfmonStats::new()?;
         // Create the debugfs tree before the hotplug callbacks are registered, because they create
         // a directory in the tree for each CPU.
@@ -125,7 +115,7 @@ impl kernel::Module for PerfMon {
             _threads: threads,
             _works: base::task::TaskWorks,
             _cpus: base::hotplug::HotplugRegistration::register()?,
-            _map: pmu_map_file::MapFile::create()?,
+            _map: pmu_map::MapFile::create()?,
             _power: base::power::PowerRegistration::register()?,
             _nmi: nmi::NmiHandler::register()?,
             _work: session::Work::create()?,

@@ -69,7 +69,7 @@ pub(crate) fn pmu_reset_for_of(cpu: u32) -> u64 {
 }
 
 /// Returns the address of the context of scope `scope` on this CPU, or 0: see
-/// [`loaded_context`](crate::contexts::loaded::loaded_context). Called with interrupts or
+/// [`loaded_context`](crate::contexts::context::loaded_context). Called with interrupts or
 /// preemption off.
 #[inline]
 pub(crate) fn loaded_address(scope: Scope) -> usize {

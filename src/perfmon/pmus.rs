@@ -3,24 +3,36 @@
 //! The registered PMU descriptions: at most one description of the hardware PMU, and descriptions
 //! of virtual registers, whose values kernel code computes. Each description has its own range of
 //! register numbers. A PMC is a control register, a PMD a data register.
+//!
+//! [`Registers`] has the registers that contexts use: the register tables of all PMU descriptions,
+//! combined. Modules register PMU descriptions by the C interface of `include/linux/perfmon.h`,
+//! which is at the end of this file.
+
+#![expect(unsafe_code, reason = "called by PMU modules with their descriptions")]
 
 use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
 use kernel::alloc::KVec;
+use kernel::error::from_result;
+use kernel::ffi::{c_int, CStr};
+use kernel::pid_namespace::PidNamespace;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
+use kernel::task::Task;
 use perfmon_rules::error::Error;
+use perfmon_rules::register_map::{kind, Map, Register, Tables, FIRST_SOFT};
 
 use crate::cpu_kinds::{
-    clear_cpu_kinds, detect_cpu_kinds, log_cpu_kinds, set_this_cpu_kind, CpuKind,
+    self, clear_cpu_kinds, detect_cpu_kinds, log_cpu_kinds, set_this_cpu_kind, CpuKind,
 };
 use crate::description::RawPmu;
 use crate::per_cpu;
-use crate::pmu_description::{description_error, DebugfsTree, Description};
-use crate::register_tables::Registers;
-use base::global_mutex::global_mutex;
+use crate::pmu_description::{description_error, Calls, DebugfsTree, Description};
 use base::module::{request_module, ModuleRef};
-use base::{cpu, cpuid};
+use base::{clock, cpu, cpuid, global_mutex};
+
+/// The time for which no module is requested after modprobe could not be executed, in nanoseconds.
+const RETRY_AFTER_NS: u64 = 100_000_000;
 
 global_mutex! {
     /// The registered PMU descriptions. While `PMUS` is held, no other mutex of this module is
@@ -195,15 +207,18 @@ pub(crate) fn cpu(cpu: u32, online: bool) {
 /// is requested until modprobe has been executed for it, and not again afterwards, because an
 /// administrator may have unloaded the module. May sleep.
 ///
-/// If a request fails, the creation of the next context requests the module again. `EACCES` of a
+/// If a request fails, a later creation of a context requests the module again. `EACCES` of a
 /// security module may apply to one caller only, and `ENOENT` lasts until an administrator sets
-/// `kernel.modprobe` to a program. A failed request is cheap: it costs no more than a process that
-/// fails to execute modprobe.
+/// `kernel.modprobe` to a program. After `ENOENT` no module is requested for
+/// [`RETRY_AFTER_NS`], because a failed request costs as much as a process that fails to execute
+/// modprobe.
 ///
 /// Several callers may request a module at the same time. Each caller then waits until the module
 /// is loaded: if another modprobe is already loading the module, modprobe waits for this load.
 pub(crate) fn request_modules() {
-    static TRIED: [Atomic<i32>; 2] = [const { Atomic::new(0) }; 2];
+    // The time of CLOCK_MONOTONIC before which the module is not requested; `u64::MAX` after
+    // modprobe has been executed.
+    static NOT_BEFORE: [Atomic<u64>; 2] = [const { Atomic::new(0) }; 2];
     let there = |hardware: bool| {
         let pmus = PMUS.lock();
         let mut of_kind = pmus.all.iter().filter(|d| (d.first() == 0) == hardware);
@@ -214,14 +229,24 @@ pub(crate) fn request_modules() {
         b"AuthenticAMD" | b"HygonGenuine" => c"perfmon-AuthenticAMD",
         _ => c"perfmon-unknown",
     };
-    for (tried, hardware, alias) in [
-        (&TRIED[0], true, of_vendor),
-        (&TRIED[1], false, c"perfmon-soft"),
+    for (not_before, hardware, alias) in [
+        (&NOT_BEFORE[0], true, of_vendor),
+        (&NOT_BEFORE[1], false, c"perfmon-soft"),
     ] {
-        // Relaxed: the flag only prevents further requests, and publishes no other data. The flag
-        // is set after the request, so that a task that sees the flag need not wait for modprobe.
-        if tried.load(Relaxed) == 0 && !there(hardware) && request_module(alias).is_ok() {
-            tried.store(1, Relaxed);
+        // Relaxed: the time only prevents further requests, and publishes no other data. The time
+        // is set after the request, so that a task that sees it need not wait for modprobe.
+        let earliest = not_before.load(Relaxed);
+        if clock::monotonic_ns() < earliest || there(hardware) {
+            continue;
+        }
+        match request_module(alias) {
+            Ok(()) => not_before.store(u64::MAX, Relaxed),
+            Err(error) if error == ENOENT => {
+                let again = clock::monotonic_ns() + RETRY_AFTER_NS;
+                // If another task has set the time meanwhile, its time remains.
+                let _ = not_before.cmpxchg(earliest, again, Relaxed);
+            }
+            Err(_) => {}
         }
     }
 }
@@ -229,4 +254,185 @@ pub(crate) fn request_modules() {
 /// Converts an error of the crate `perfmon_rules` to a kernel error.
 pub(crate) fn to_kernel_error(error: Error) -> kernel::error::Error {
     kernel::error::Error::from_errno(error.errno().wrapping_neg())
+}
+
+/// The functions of the PMU description that has the register numbers `first` to `end` (exclusive).
+struct RegisterRange {
+    first: u16,
+    end: u16,
+    calls: Calls,
+}
+
+/// The registers that contexts use: copies of the register tables of all PMU descriptions, and the
+/// functions of these descriptions.
+pub(crate) struct Registers {
+    /// The rows of the hardware PMCs, indexed by register number.
+    pmcs: KVec<Register>,
+    /// The rows of the hardware PMDs, indexed by register number.
+    pmds: KVec<Register>,
+    /// The rows of the soft (virtual) PMCs; row n describes register [`FIRST_SOFT`] + n.
+    soft_pmcs: KVec<Register>,
+    /// The rows of the soft (virtual) PMDs; row n describes register [`FIRST_SOFT`] + n.
+    soft_pmds: KVec<Register>,
+    /// The MSR addresses of the global control, of the global status, and of the register that
+    /// clears the global status. The address of an MSR that the PMU lacks is 0.
+    global: [u64; 3],
+    /// A bit mask of the hardware PMDs that only some CPUs have: see
+    /// [`Map::partial`].
+    partial: u64,
+    /// The register numbers and the functions of the descriptions from which the tables were
+    /// copied.
+    ranges: KVec<RegisterRange>,
+}
+
+/// Appends the register table `named` of a PMU description to the table `to`. The first row of
+/// `named` describes register `first`. The first row of `to` describes register `base`. Register
+/// numbers between the last row of `to` and the first row of `named` get empty rows.
+fn append(
+    to: &mut KVec<Register>,
+    base: u16,
+    first: u16,
+    named: &mut dyn Iterator<Item = (&CStr, Register)>,
+) -> Result {
+    let shift = first.wrapping_sub(base);
+    while to.len() < usize::from(shift) {
+        to.push(Register::default(), GFP_KERNEL)?;
+    }
+    for (_, mut register) in named {
+        register.pmcs = register.pmcs.wrapping_shl(shift.into());
+        to.push(register, GFP_KERNEL)?;
+    }
+    Ok(())
+}
+
+impl Registers {
+    /// Builds the register tables from the PMU descriptions `pmus`. Returns `EBUSY` if `pmus` is
+    /// empty.
+    pub(crate) fn build<'a>(pmus: impl Iterator<Item = &'a Description>) -> Result<Self> {
+        let mut all = Self {
+            pmcs: KVec::new(),
+            pmds: KVec::new(),
+            soft_pmcs: KVec::new(),
+            soft_pmds: KVec::new(),
+            global: [0; 3],
+            partial: cpu_kinds::partial_hardware_pmds(),
+            ranges: KVec::new(),
+        };
+        for pmu in pmus {
+            let (pmcs, pmds, base) = match pmu.first() {
+                0 => (&mut all.pmcs, &mut all.pmds, 0),
+                _ => (&mut all.soft_pmcs, &mut all.soft_pmds, FIRST_SOFT),
+            };
+            append(pmcs, base, pmu.first(), &mut pmu.named_pmcs())?;
+            append(pmds, base, pmu.first(), &mut pmu.named_pmds())?;
+            if pmu.first() == 0 {
+                let (status, clear) = pmu.global_status();
+                all.global = [pmu.global_ctrl(), status, clear];
+            }
+            all.ranges.push(
+                RegisterRange {
+                    first: pmu.first(),
+                    end: pmu.end(),
+                    calls: pmu.calls(),
+                },
+                GFP_KERNEL,
+            )?;
+        }
+        match all.ranges.is_empty() {
+            true => Err(EBUSY),
+            false => Ok(all),
+        }
+    }
+
+    /// Returns the register tables in the form that the crate `perfmon_rules` uses.
+    pub(crate) fn map(&self) -> Map<'_> {
+        Map {
+            hardware: Tables {
+                pmcs: &self.pmcs,
+                pmds: &self.pmds,
+            },
+            soft: Tables {
+                pmcs: &self.soft_pmcs,
+                pmds: &self.soft_pmds,
+            },
+            global_ctrl: self.global[0],
+            global_status: self.global[1],
+            global_clear: self.global[2],
+            partial: self.partial,
+        }
+    }
+
+    /// Iterates over the control registers of the hardware PMU.
+    pub(crate) fn controls(&self) -> impl Iterator<Item = &Register> {
+        self.pmcs.iter().filter(|r| r.exists())
+    }
+
+    /// Iterates over the counters of the hardware PMU.
+    pub(crate) fn counters(&self) -> impl Iterator<Item = &Register> {
+        self.pmds.iter().filter(|r| r.is(kind::COUNTER))
+    }
+
+    /// Returns the range of register numbers that contains `number`, with the functions of its PMU
+    /// description.
+    fn range(&self, number: u16) -> Option<&RegisterRange> {
+        self.ranges
+            .iter()
+            .find(|part| (part.first..part.end).contains(&number))
+    }
+
+    /// Checks a value for a PMC with the `check` function of the PMU description. Returns the value
+    /// to write, which `check` can change, or the error of `check`. Called in process context.
+    pub(crate) fn check(&self, number: u16, value: u64) -> Result<u64> {
+        match self.range(number) {
+            Some(part) => part.calls.check(number.wrapping_sub(part.first), value),
+            None => Ok(value),
+        }
+    }
+
+    /// Returns the current value of a virtual register for the thread `task`, or for this CPU if
+    /// `task` is `None`.
+    #[inline]
+    pub(crate) fn read(
+        &self,
+        number: u16,
+        address: u64,
+        control: u64,
+        task: Option<&Task>,
+        ns: &PidNamespace,
+    ) -> u64 {
+        match self.range(number) {
+            Some(part) => part.calls.read(address, control, task, ns),
+            None => 0,
+        }
+    }
+}
+
+/// Registers a PMU description. Called in process context; may sleep.
+///
+/// Returns 0, -EINVAL (an invalid size, name or row, which the kernel log names), -EEXIST (the name
+/// or a register number is in use), -ENODEV (the registers do not exist), -ENOMEM, or the error of
+/// the description's probe().
+///
+/// # Safety
+///
+/// `raw` is NULL or points to a `struct perfmon_pmu`. The structure, its tables and its names stay
+/// valid until it is unregistered.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn perfmon_pmu_register(raw: *const RawPmu) -> c_int {
+    from_result(|| {
+        // SAFETY: `raw` is not NULL, and `size` is the first field of every version of the
+        // structure.
+        if raw.is_null() || unsafe { (*raw).size } as usize != size_of::<RawPmu>() {
+            pr_err!("PMU description has an unexpected struct size; rebuild it against this module's headers\n");
+            return Err(EINVAL);
+        }
+        // SAFETY: By the function's requirement the description stays valid while it is registered.
+        register(unsafe { Description::from_raw(raw) }).map(|()| 0)
+    })
+}
+
+/// Unregisters a PMU description. Called in process context; may sleep.
+#[no_mangle]
+pub(crate) extern "C" fn perfmon_pmu_unregister(raw: *const RawPmu) {
+    unregister(raw);
 }

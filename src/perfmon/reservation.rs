@@ -10,10 +10,9 @@ use kernel::sync::Arc;
 use crate::msr::{self, ReservedMsrs};
 use crate::nmi::{self, NmiRegisters};
 use crate::per_cpu;
-use crate::register_tables::Registers;
+use crate::pmus::Registers;
 use crate::wrap_timer::WrapTimer;
-use base::global_mutex::global_mutex;
-use base::{clock, cpu};
+use base::{clock, cpu, global_mutex};
 
 global_mutex! {
     /// The register tables of the reserved PMU. A CPU that comes online resets the PMU's registers.

@@ -19,8 +19,7 @@ use protocols::sync::Word;
 use protocols::PAGE_SIZE;
 
 use crate::description::{self, Layout, Overflow, Part, RawFormat};
-use crate::format_description::{FormatDescription, Pinned};
-use crate::formats;
+use crate::formats::{self, FormatDescription, Pinned};
 use crate::helpers;
 use crate::stats::{self, SelfStat};
 use base::account::MemoryCharge;

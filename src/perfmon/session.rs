@@ -15,17 +15,14 @@ use kernel::sync::Arc;
 use perfmon_rules::claims::{RegisterMask, RegisterUsers};
 use perfmon_rules::register_map::Scope;
 
-use crate::contexts::context::Context;
-use crate::contexts::loaded::{context_of_task, loaded_context};
+use crate::contexts::context::{context_of_task, loaded_context, Context};
 use crate::contexts::phase::Target;
-use crate::register_tables::Registers;
+use crate::pmus::Registers;
 use crate::reservation::PmuReservation;
 use crate::stats::{self, SelfStat};
 use crate::wrap_timer::{self, Workqueues};
-use base::global_mutex::global_mutex;
-use base::tracepoint::{Handler, Probes};
-use base::tracepoint::{ProcessExec, ProcessExit, SchedExit, SchedSwitch};
-use base::{capabilities, preempt, task};
+use base::tracepoint::{Handler, Probes, ProcessExec, ProcessExit, SchedExit, SchedSwitch};
+use base::{access, global_mutex, preempt, task};
 
 global_mutex! {
     /// The attached contexts, the registers that these contexts have claimed, and the probes of the
@@ -77,7 +74,7 @@ impl Session {
     /// Adds a context to the list of attached contexts. Called before the context claims registers.
     /// The caller attaches the context afterwards.
     pub(crate) fn add_context(&mut self, slot: ListSlot, context: &Context) {
-        let yields = !capabilities::has_perfmon_noaudit();
+        let yields = !access::has_perfmon_noaudit();
         let context = core::ptr::from_ref(context);
         let attached = self.attached.get_or_insert_with(RBTree::new);
         let one = AttachedContext {
@@ -183,7 +180,7 @@ impl Session {
         new: &RegisterMask,
     ) -> Result {
         let is_available = self.register_users.is_available(scope, new)
-            || (capabilities::may_evict_contexts() && self.is_available_after_evict(scope, new));
+            || (access::may_evict_contexts() && self.is_available_after_evict(scope, new));
         if !is_available {
             return Err(EBUSY);
         }

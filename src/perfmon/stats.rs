@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Statistics about perfmon itself. Programs read the statistics as instances `perfcounters/...` of
-//! the counter pages, or from files in debugfs. The statistics start at 0 each time perfmon.ko is
-//! loaded.
+//! Statistics about perfmon itself: their per-CPU counters, and their files in debugfs. Programs
+//! read the statistics as instances `perfcounters/...` of the counter pages, or from the files in
+//! debugfs. The statistics start at 0 each time perfmon.ko is loaded.
+
+#![expect(unsafe_code, reason = "calls of C, and the callback of a file")]
 
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::KVec;
 use kernel::ffi::CStr;
 use kernel::prelude::*;
 
-use crate::driver::{Instance, Spec};
-use crate::stats_files::{self, File, MODULE_STATS, NR_SLOTS};
-use base::self_stat::CostTimer;
+use crate::driver::{Counter, Instance, Spec};
+use crate::helpers::{self, CostFile};
+use base::self_stat::{CostTimer, ModuleStats};
 
 /// The statistics of perfmon. Each variant is one instance of the counter pages. [`LIST`] has the
 /// statistics in the order of the variants.
@@ -240,7 +242,7 @@ impl PerfmonStats {
                 false => Spec::counter(name),
             };
             let instance = Instance::add_if_room(&Spec { help, ..spec })?;
-            stats_files::publish(cost as usize, instance.counter());
+            publish(cost as usize, instance.counter());
             instances.push(instance, GFP_KERNEL)?;
         }
         Ok(Self {
@@ -278,8 +280,54 @@ pub(crate) fn timer(nr: SelfStat, time: SelfStat) -> CostTimer<NR_SLOTS> {
 /// Creates the debugfs files with the statistics of a CPU that has come online. Called in process
 /// context.
 pub(crate) fn cpu_online(cpu: u32) {
-    stats_files::show(cpu, &FILES);
+    show(cpu, &FILES);
 }
 
 const _: () = assert!(SelfStat::FaultTime as usize == NR_STATS - 1);
 const _: () = assert!(NR_STATS <= NR_SLOTS);
+
+pub(crate) const NR_SLOTS: usize = 32;
+
+/// The addresses of the per-CPU counters of all statistics, indexed by `SelfStat` variants.
+pub(crate) static MODULE_STATS: ModuleStats<NR_SLOTS> = ModuleStats::new();
+
+/// Makes `counter` the per-CPU counter of the statistic `cost`, a `SelfStat` variant. Called by
+/// module init, before any code can update the statistic.
+fn publish(cost: usize, counter: Counter) {
+    // SAFETY: No code can update a statistic yet. The per-CPU words of `counter` exist until the
+    // module is unloaded.
+    unsafe { MODULE_STATS.set_slot(cost, counter.raw()) }
+}
+
+/// A debugfs file in the directory perfmon/cpuN.
+#[repr(transparent)]
+pub(crate) struct File(CostFile);
+
+// SAFETY: A `File` is a constant with pointers to static strings only.
+unsafe impl Sync for File {}
+
+impl File {
+    /// Creates a debugfs file that shows the sum of the statistics `first` and `second`, or one
+    /// statistic if `first` and `second` are equal.
+    pub(crate) const fn new(name: &'static CStr, first: u16, second: u16) -> Self {
+        Self(CostFile {
+            name: name.to_bytes_with_nul().as_ptr().cast(),
+            first,
+            second,
+        })
+    }
+}
+
+/// Creates the debugfs files of a CPU, unless they exist already. Called in process context.
+fn show(cpu: u32, files: &'static [File]) {
+    // SAFETY: `files` is a static slice, and `File` has the layout of `CostFile`. `MODULE_STATS` is
+    // a static array.
+    unsafe {
+        helpers::pfc_costs_show(
+            cpu,
+            files.as_ptr().cast(),
+            files.len() as u32,
+            MODULE_STATS.slots(),
+        )
+    }
+}

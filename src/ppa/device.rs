@@ -20,7 +20,7 @@ use crate::read_tasks;
 use crate::start_stop::ACCOUNTING;
 use base::device::{Device, FileOperationTables, FileOperations, ModuleReady};
 use base::user_memory::{read, values_as_bytes, write};
-use base::{capabilities, clock, cpu};
+use base::{access, clock, cpu};
 
 const GETINFO: u32 = kernel::ioctl::_IOR::<Info>('A' as u32, 0xa0);
 const GETTASK: u32 = kernel::ioctl::_IOWR::<TaskStats>('A' as u32, 0xa1);
@@ -114,7 +114,7 @@ impl FileOperations for PpaFile {
     /// first task. Returns `EACCES` without `CAP_PERFMON` or `CAP_SYS_ADMIN`, and `EINVAL` at a
     /// wrong position: a read has to begin at position 0 or where the last read ended.
     fn read(&self, file: &LocalFile, mut to: UserSliceWriter, position: &mut i64) -> Result<usize> {
-        if !capabilities::is_perfmon_capable() {
+        if !access::is_perfmon_capable() {
             return Err(EACCES);
         }
         let most = to.len() / size_of::<TaskStats>();

@@ -15,7 +15,7 @@ use crate::state::{add_return, level, AccountingState};
 use crate::task_record::TaskRecord;
 use crate::user_return::KernelEntryHooks;
 use crate::worker;
-use base::global_mutex::global_mutex;
+use base::global_mutex;
 use base::tracepoint::Probes;
 use base::{cpu, rcu, task};
 

@@ -7,7 +7,7 @@
 use kernel::prelude::*;
 
 use crate::driver::{Instance, Spec};
-use base::per_cpu;
+use base::cpu;
 use base::self_stat::ModuleStats;
 
 /// The slot of the statistic that counts records that were dropped before they were read.
@@ -38,7 +38,7 @@ impl AccountingStats {
 /// and nothing else updates the instance. A concurrent reader sees either the old or the new value.
 pub(crate) fn add_on(instance: &Instance, cpu: u32, more: i64) {
     // SAFETY: The per-CPU slot exists as long as `instance`, and nothing else writes the slot.
-    unsafe { per_cpu::add_to_word_on_cpu(instance.counter().raw(), cpu, more) }
+    unsafe { cpu::add_to_word_on_cpu(instance.counter().raw(), cpu, more) }
 }
 
 /// Counts a record of an ended task that was dropped before it was read. Callable in any context.

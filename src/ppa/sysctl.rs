@@ -7,14 +7,14 @@ use kernel::prelude::*;
 use crate::config::AccountingConfig;
 use crate::start_stop::ACCOUNTING;
 use crate::state::level;
-use base::capabilities;
+use base::access;
 use base::preempt::NoPreempt;
 
 /// Reads or writes the four values of `kernel.ppa`. A write fails with `EPERM` without
 /// `CAP_PERFMON`; see [`AccountingConfig::new`] for other errors.
 pub(crate) fn read_or_write_settings(values: &mut [i32; 4], write: bool) -> Result {
     if write {
-        capabilities::may_manage_accounting()?;
+        access::may_manage_accounting()?;
     }
     let mut all = ACCOUNTING.lock();
     if !write {
@@ -51,7 +51,7 @@ pub(crate) fn read_or_write_settings(values: &mut [i32; 4], write: bool) -> Resu
 /// `EINVAL` for an invalid value.
 pub(crate) fn read_or_write_levels(value: &mut i32, write: bool) -> Result {
     if write {
-        capabilities::may_manage_accounting()?;
+        access::may_manage_accounting()?;
     }
     let mut all = ACCOUNTING.lock();
     if !write {

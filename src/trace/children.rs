@@ -29,13 +29,11 @@ use crate::process::Process;
 use crate::process_memory::{ForkedChildMemory, ForkedChildPages, LiveProcess};
 use crate::registry::{add, end_process, may_attach, with_capacity, TRACING};
 use crate::sorted::search;
+use base::access::Identity;
 use base::address_space::Mm;
-use base::credentials::Identity;
-use base::global_mutex::global_mutex;
-use base::process_id::Pid;
-use base::task::{for_each_task, TaskRef};
-use base::tracepoint::TaskNew;
-use base::tracepoint::{Handler, Probes};
+use base::global_mutex;
+use base::task::{for_each_task, Pid, TaskRef};
+use base::tracepoint::{Handler, Probes, TaskNew};
 
 global_mutex! {
     /// The tracepoint probe that reports new processes that share the memory of a traced process.

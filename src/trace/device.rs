@@ -22,31 +22,31 @@ use kernel::prelude::*;
 use kernel::sync::{Arc, Mutex, UniqueArc};
 use kernel::uaccess::{UserPtr, UserSlice};
 use protocols::filter;
+use protocols::structure::FromBytes;
 use protocols::trace_buffer::BufferRange;
-use trace_rules::abi::{self, call, Attach, Create, Describe, Info, Marker, Markers, Notify};
-use trace_rules::abi::{Process, Read, Release, Room};
-use trace_rules::abi::{FILTER_MAX, NO_NUMBER, NR_MARKERS};
+use trace_rules::abi::{
+    self, call, Attach, Create, Describe, Info, Marker, Markers, Notify, Process, Read, Release,
+    Room, FILTER_MAX, NO_NUMBER, NR_MARKERS,
+};
 
 use crate::buffer::Buffer;
 use crate::children;
 use crate::clock::trace_clock;
-use crate::detach;
-use crate::detach_mappings::{DeviceOps, WakeMappingFile};
+use crate::detach::{self, DeviceOps, WakeMappingFile};
 use crate::log::log_refused;
 use crate::mapping;
 use crate::permission;
 use crate::process_calls::{self, AttachedFile};
 use crate::stats;
 use crate::trace_calls::{self, FileTraceRef};
+use base::access;
 use base::account::is_limit_error;
 use base::address_space::{Mapping, Mm};
-use base::capabilities;
 use base::device::{
     file_private_data, Device, FileOperationTables, FileOperations, ModuleReady, PageFault, Vma,
 };
 use base::task::{has_fatal_signal, is_compat_syscall};
 use base::user_memory::{read, read_all, values_as_bytes, write, write_all};
-use protocols::structure::FromBytes;
 
 /// Set at the end of module init, after the last step that can fail. The device cannot be opened
 /// before `MODULE_READY` is set.
@@ -296,7 +296,7 @@ fn dispatch_ioctl(file: &LocalFile, opened: &DeviceFile, command: u32, arg: User
 
 fn release_processes(opened: &DeviceFile, arg: UserPtr) -> Result {
     let mut given: Release = read_sized_structure(arg)?;
-    if !capabilities::may_load_modules() {
+    if !access::may_load_modules() {
         return Err(EPERM);
     }
     let device = DeviceOps::new(&PERFTRACE_OPERATIONS);

@@ -14,7 +14,6 @@ mod buffer_set;
 mod children;
 mod clock;
 mod detach;
-mod detach_mappings;
 mod device;
 #[path = "../../include/linux/perfcounters.rs"]
 mod driver;
@@ -26,12 +25,10 @@ mod log;
 mod mapping;
 mod marker;
 mod membership;
-mod page_faults;
 mod permission;
 mod process;
 mod process_calls;
 mod process_memory;
-mod range;
 mod reader_signal;
 mod registry;
 mod sorted;
@@ -62,8 +59,8 @@ struct PerfTrace {
 
 impl kernel::Module for PerfTrace {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        base::global_mutex::init(&registry::TRACING);
-        base::global_mutex::init(&children::SHARED_MEMORY_PROBE);
+        base::lock::init_mutex(&registry::TRACING);
+        base::lock::init_mutex(&children::SHARED_MEMORY_PROBE);
         let stats = stats::TraceStats::new()?;
         let this = Self {
             _works: base::task::TaskWorks,

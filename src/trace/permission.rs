@@ -20,9 +20,7 @@ use crate::process::Process;
 use crate::process_memory::LiveProcess;
 use crate::registry::{Tracing, TRACING};
 use crate::trace::Trace;
-use base::access::{self, AccessSnapshot};
-use base::capabilities;
-use base::credentials::Identity;
+use base::access::{self, AccessSnapshot, Identity};
 use base::task::has_fatal_signal;
 
 /// A check whether the creator of a trace may trace a process.
@@ -292,7 +290,7 @@ impl Caller {
     pub(super) fn new() -> Self {
         Self {
             uid: Identity::of_current().uid,
-            capable: capabilities::is_perfmon_capable(),
+            capable: access::is_perfmon_capable(),
         }
     }
 

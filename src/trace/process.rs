@@ -27,17 +27,15 @@ use crate::buffer::{Page, PAGE};
 use crate::clock::trace_clock;
 use crate::marker::RegisteredMarker;
 use crate::process_memory::{
-    count_process_of_caller, max_processes_per_user, ForkedChildMemory, ForkedChildPages,
-    LiveProcess, MarkerMemory, PlaceholderPage, PAGES, WORDS,
+    count_process_of_caller, max_processes_per_user, process_range_start, ForkedChildMemory,
+    ForkedChildPages, LiveProcess, MarkerMemory, PlaceholderPage, PAGES, WORDS,
 };
-use crate::range::process_range_start;
 use crate::sorted::move_to_larger_list;
-use base::access::AccessSnapshot;
+use base::access::{AccessSnapshot, Identity};
 use base::account::{MemoryCharge, Resource, ResourceCharge};
 use base::address_space::{Mapping, Mm};
 use base::cpu;
-use base::credentials::Identity;
-use base::process_id::{self, Pid};
+use base::task::{self, Pid};
 
 /// Index of the first word of the trace slots in the control page, and number of words per slot.
 const SLOTS_WORD_OFFSET: usize = size_of::<Control>() / 4;
@@ -200,7 +198,7 @@ impl Process {
             // If the parent is a child of fork() whose `struct perftrace_thread` is not cleared
             // yet, the new child inherits the same thread id as the parent.
             forked_by: match self.forked_by {
-                0 => process_id::thread_number(),
+                0 => task::thread_number(),
                 inherited => inherited,
             },
             has_parents_identity: true,

@@ -16,14 +16,13 @@ use crate::marker::RegisteredMarker;
 use crate::membership::{join_traces, set_marker_bits};
 use crate::permission::may_still_trace_process;
 use crate::process::Process;
-use crate::process_memory::{MarkerMemory, PlaceholderPage};
-pub(crate) use crate::range::offset_within_range;
-use crate::range::process_range_start;
+pub(crate) use crate::process_memory::offset_within_range;
+use crate::process_memory::{process_range_start, MarkerMemory, PlaceholderPage};
 use crate::registry::{add, end_process, may_attach, with_capacity, Tracing, TRACING};
 use crate::trace::Trace;
+use base::access::Identity;
 use base::account::is_limit_error;
 use base::address_space::{Mapping, Mm};
-use base::credentials::Identity;
 use base::{clock, cpu};
 
 /// Maximum number of open files of the device through which one process is attached. Each copy of

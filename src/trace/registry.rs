@@ -18,11 +18,10 @@ use crate::process::Process;
 use crate::process_memory::{max_traced, LiveProcess};
 use crate::sorted::{allocate_list_for_more_than, move_to_larger_list, search};
 use crate::trace::{Trace, TraceQuota};
+use base::access::{self, uid_in_caller_namespace};
 use base::account::{Resource, ResourceCharge};
-use base::capabilities;
 use base::clock::realtime_ns;
-use base::credentials::uid_in_caller_namespace;
-use base::global_mutex::global_mutex;
+use base::global_mutex;
 use base::tracepoint::Probes;
 
 global_mutex! {
@@ -260,7 +259,7 @@ impl Tracing {
     /// `EBUSY` if no slot is free or a quota of the caller is exhausted, `ENOMEM` if memory is
     /// short.
     pub(super) fn free_slot(&self) -> Result<(usize, TraceQuota)> {
-        let capable = capabilities::is_perfmon_capable();
+        let capable = access::is_perfmon_capable();
         let most = |limit: usize| if capable { usize::MAX } else { limit };
         let used = self.slots.iter().filter(|id| **id != 0).count();
         if used >= NR_TRACES.wrapping_sub(if capable { 0 } else { RESERVED_TRACES }) {

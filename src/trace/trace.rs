@@ -33,11 +33,11 @@ use crate::kernel_events::KernelEvents;
 use crate::process::{Process, Slot};
 use crate::reader_signal::ReaderSignal;
 use crate::sorted::{move_to_larger_list, search};
+use base::access::Identity;
 use base::account::{MemoryCharge, ResourceCharge};
-use base::credentials::Identity;
 use base::module::ModuleRef;
 use base::tracepoint::Probes;
-use base::{capabilities, cpu};
+use base::{access, cpu};
 
 /// Limits for the ended processes of one trace: bytes of memory, and number of processes. Above a
 /// limit, the oldest ended processes are removed from the trace, even if their events were not
@@ -205,7 +205,7 @@ impl Trace {
         if !bytes.is_power_of_two() || !(abi::BYTES_MIN..=abi::BYTES_MAX).contains(&bytes) {
             return Err(EINVAL);
         }
-        if create.flags & flag::ALL_USERS != 0 && !capabilities::is_perfmon_capable() {
+        if create.flags & flag::ALL_USERS != 0 && !access::is_perfmon_capable() {
             return Err(EPERM);
         }
         let page = if filter.is_some() { PAGE } else { 0 };

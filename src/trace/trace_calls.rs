@@ -26,12 +26,11 @@ use crate::reader_signal::ReaderSignal;
 use crate::registry::{Tracing, TRACING};
 use crate::sorted::{allocate_list_for_more_than, move_to_larger_list};
 use crate::trace::{Trace, Unread};
+use base::access::{self, uid_in_caller_namespace};
 use base::account::{Resource, ResourceCharge};
-use base::credentials::uid_in_caller_namespace;
 use base::module::ModuleRef;
 use base::task::has_fatal_signal;
 use base::tracepoint::Probes;
-use base::{access, capabilities};
 
 /// Limit for concurrent calls of [`open`] by one user without CAP_PERFMON.
 const MAX_PERMISSION_CHECKS: usize = 8;
@@ -428,7 +427,7 @@ pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(FileTraceRef
     if kernels().next().is_some() {
         // Require `CAP_PERFMON`, because kernel events come from all tasks. perf's sysctl may allow
         // users without this capability to monitor the kernel, but only in their own threads.
-        let may = capabilities::is_perfmon_capable() && access::may_monitor_kernel();
+        let may = access::is_perfmon_capable() && access::may_monitor_kernel();
         may.then_some(()).ok_or(EPERM)?;
         trace.add_kernel()?;
         going = Some(attach_kernel_probes(&trace, filter, &wants)?);

@@ -52,9 +52,9 @@ plan 4
 nothing "memory orderings: each has a comment about its partner" "$(print_uncommented)"
 nothing "barriers.md: the number of memory orderings of each file" "$(diff <(documented_counts) <(count_orderings) | sed -n 's/^</only there:/p; s/^>/in the code:/p')"
 nothing "barriers.md: the partners of each file's memory orderings exist" "$(print_unknown_partners)"
-# code_lines GLOB: prints the lines of the files that are not comments. base/raw_lock.rs and
-# base/global_mutex.rs, which implement locks, are left out.
-code_lines() { grep -rhvE --include="$1" --exclude=raw_lock.rs --exclude=global_mutex.rs '^\s*(//|\*|/\*)' src include; }
+# code_lines GLOB: prints the lines of the files that are not comments. base/lock.rs, which
+# implements locks, is left out.
+code_lines() { grep -rhvE --include="$1" --exclude=lock.rs '^\s*(//|\*|/\*)' src include; }
 # list_locks: prints the names of all locks: statics, fields, and variables that are initialised as
 # locks.
 list_locks() {

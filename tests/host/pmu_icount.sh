@@ -36,15 +36,21 @@ poweroff -f
 END
 chmod 755 "$work/root/init"
 (cd "$work/root" && find . -mindepth 1 | LC_ALL=C sort | cpio -o -H newc --quiet --reproducible) >"$work/initrd"
-for i in 1 2; do
+# The guest boots the ELF file that the kernel contains, so it need not decompress the kernel.
+"$KTREE/scripts/extract-vmlinux" "$PACKAGED/usr/lib/modules/$RELEASE/vmlinuz" >"$work/vmlinux"
+run_guest() { # NUMBER
 	timeout $((200 * PATIENCE)) "$qemu" -M q35 -accel tcg -cpu Skylake-Client,pmu=on,pmu-version=4,pmu-full-width=on,check=off \
 		-icount shift=0,sleep=off -rtc clock=vm,base=2026-01-01 -seed 1 -smp 2 -m 512M \
 		-nodefaults -no-user-config -display none -no-reboot -monitor none \
-		-serial "file:$work/console.$i" -serial "file:$work/results.$i" \
-		-kernel "$PACKAGED/usr/lib/modules/$RELEASE/vmlinuz" -initrd "$work/initrd" \
-		-append "console=ttyS0 panic=-1 loglevel=7 nokaslr norandmaps tsc=reliable noapictimer cpu_init_udelay=0 nmi_watchdog=0" \
-		>"$work/log" 2>&1 </dev/null || sed 's/^/# /' "$work/log"
-done
+		-serial "file:$work/console.$1" -serial "file:$work/results.$1" \
+		-kernel "$work/vmlinux" -initrd "$work/initrd" \
+		-append "console=ttyS0 panic=-1 loglevel=7 nokaslr norandmaps tsc=reliable noapictimer cpu_init_udelay=0 nmi_watchdog=0 mitigations=off cryptomgr.notests initcall_blacklist=load_system_certificate_list" \
+		>"$work/log.$1" 2>&1 </dev/null || sed 's/^/# /' "$work/log.$1"
+}
+# The two runs at the same time: under icount, the clock of a guest does not depend on the host.
+run_guest 1 &
+run_guest 2 &
+wait
 failed=0
 echo "1..2"
 # The guest has written a list of 9 steps to /proc/msr_raw 8 times. Each step of a list gives one

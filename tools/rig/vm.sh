@@ -106,12 +106,12 @@ boot() {
 	# the CPU's features. With five levels, an interrupt that occurs while the boot CPU's
 	# features are cleared and read again would cause many false reports of KASAN.
 	[ "$SLOWNESS" = 1 ] || append+=" watchdog_thresh=60 kasan_multi_shot no5lvl"
-	# Short test runs (make test) disable features of the kernel that take time in the emulator
-	# and are not under test. The disabled features are the mitigations of CPU bugs, the tests
-	# of cryptographic algorithms at boot, the parsing of built-in certificates, and the
-	# decompression of the kernel. The mitigations take a tenth of the time that a kernel takes
-	# in the emulator.
-	[ "$mode" != test ] || [ -n "${LONG:-}" ] || {
+	# Test runs disable features of the kernel that take time in the emulator and are not under
+	# test. The disabled features are the mitigations of CPU bugs, the tests of cryptographic
+	# algorithms at boot, the parsing of built-in certificates, and the decompression of the
+	# kernel. The mitigations take a tenth of the time that a kernel takes in the emulator. In
+	# long test runs, the guest plain and the debug kernels keep these features.
+	[ "$mode" != test ] || { [ -n "${LONG:-}" ] && [[ $guest == plain || $world != stock ]]; } || {
 		append+=" mitigations=off cryptomgr.notests initcall_blacklist=load_system_certificate_list"
 		[ "$world" != stock ] || kernel=$(uncompressed "$kernel")
 	}

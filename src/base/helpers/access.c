@@ -25,7 +25,7 @@
 #include <linux/user_namespace.h>
 #include <linux/workqueue.h>
 
-#include "access.h"
+#include "helpers.h"
 
 static struct vfsmount *proc;
 

@@ -23,7 +23,7 @@
 #include <linux/string.h>
 #include <linux/user_namespace.h>
 
-#include "account.h"
+#include "helpers.h"
 
 static unsigned int user_kb;
 

@@ -1,14 +1,25 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * C functions that Rust code calls: wrappers of macros, of inline functions and of symbols that
- * Rust code cannot use.
+ * Rust code cannot use. bindgen (src/Kbuild.bindgen) makes declarations for Rust from this file.
  */
 #ifndef _PERFCOUNTERS_HELPERS_H
 #define _PERFCOUNTERS_HELPERS_H
 
+#include <linux/irq_work.h>
+#include <linux/module.h>
+#include <linux/poll.h>
 #include <linux/spinlock_types.h>
+#include <linux/task_work.h>
 #include <linux/types.h>
+#include <linux/wait.h>
+#include <linux/workqueue.h>
+#ifdef __BINDGEN__
+#include <linux/netdevice.h>
+#endif
 
+struct cred;
+struct fasync_struct;
 struct irqaction;
 struct linux_binprm;
 struct mm_struct;
@@ -16,6 +27,7 @@ struct net_device;
 struct pfc_power;
 struct pid;
 struct sk_buff;
+struct task_exec_state;
 struct task_struct;
 struct tracepoint;
 struct vm_area_struct;
@@ -113,5 +125,127 @@ u32 pfc_uid_in_caller_ns(u32 uid);
 
 struct mm_struct *pfc_mm_get(void);
 void pfc_mm_put(struct mm_struct *mm);
+
+/* Access checks, defined in access.c. */
+int pfc_mount_private_procfs(void);
+void pfc_unmount_private_procfs(void);
+bool pfc_ptrace_rule_allows_read(struct task_struct *task);
+int pfc_check_access(struct task_struct *task, bool attach);
+struct pid *pfc_current_process(void);
+bool pfc_may_stop_current(struct pid *process, bool ask_lsm);
+int pfc_check_access_as(const struct cred *cred, struct task_struct *task, bool attach);
+int pfc_check_access_to_cred_owner(const struct cred *cred);
+bool pfc_has_rights_of(const struct cred *cred);
+const struct cred *pfc_get_current_cred(void);
+
+/*
+ * Snapshot of a thread's credentials, its program (exec_state) and its dumpability. The snapshot
+ * holds references to the credentials and to the exec_state.
+ */
+struct pfc_access_snapshot {
+	const struct cred *cred;
+	struct task_exec_state *state;
+	u32 dumpable;
+};
+
+int pfc_snapshot_take(struct pfc_access_snapshot *snapshot, struct task_struct *task);
+void pfc_snapshot_put(struct pfc_access_snapshot *snapshot);
+bool pfc_snapshot_is_unchanged(const struct pfc_access_snapshot *snapshot,
+			       struct task_struct *task);
+bool pfc_snapshot_was_unchanged_until_exec(const struct pfc_access_snapshot *snapshot,
+					   struct task_struct *task);
+bool pfc_snapshot_same_program(const struct pfc_access_snapshot *snapshot,
+			       struct task_struct *task);
+bool pfc_ptrace_rule_allows_cred(const struct cred *cred, struct task_struct *task,
+				 const struct pfc_access_snapshot *snapshot);
+bool pfc_may_monitor_kernel(void);
+
+/* Memory and object limits per user, defined in account.c. */
+
+/* Resources that are counted and limited for each user. */
+enum pfc_resource {
+	PFC_BYTES,
+	/* Processes that are traced, or that have ended and are still in a trace. */
+	PFC_PROCESSES,
+	/*
+	 * PFC_TRACES counts the traces that have not ended. PFC_HELD_TRACES counts all traces, also
+	 * those that have ended and are not freed yet.
+	 */
+	PFC_TRACES,
+	PFC_HELD_TRACES,
+	/* Contexts that exist. */
+	PFC_CONTEXTS,
+	/*
+	 * Concurrent calls of PERFTRACE_OPEN for which the security modules check permission; each
+	 * call creates a kernel thread. debugfs does not show PFC_PERMISSION_CHECKS.
+	 */
+	PFC_PERMISSION_CHECKS,
+	PFC_NR_RESOURCES,
+};
+
+struct pfc_amount {
+	enum pfc_resource resource;
+	u64 nr;
+};
+
+bool pfc_is_caller_unlimited(void);
+bool pfc_is_cred_unlimited(const struct cred *cred);
+u64 pfc_user_memory_limit_bytes(void);
+int pfc_charge_user_accounts(const struct cred *cred, struct pfc_amount more, u64 most);
+void pfc_uncharge_user_accounts(const struct cred *cred, struct pfc_amount less);
+void pfc_account_file_create(void);
+void pfc_account_file_remove(void);
+
+/* Notifiers, which wake readers, defined in notifier.c. */
+
+/**
+ * struct pfc_notifier - wakes readers and pollers, and sends SIGIO
+ * @readers: the threads that wait
+ * @wake_work: wakes the readers as soon as interrupts are on
+ * @fasync: the files whose owners get SIGIO
+ *
+ * Readers can be woken from any context, including NMIs.
+ */
+struct pfc_notifier {
+	wait_queue_head_t readers;
+	struct irq_work wake_work;
+	struct fasync_struct *fasync;
+};
+
+void pfc_notifier_init(struct pfc_notifier *notifier, void (*work)(struct irq_work *work));
+void pfc_notifier_wake(struct pfc_notifier *notifier);
+struct pfc_notifier *pfc_notifier_new(void);
+void pfc_notifier_free(struct pfc_notifier *notifier);
+void pfc_notifier_wake_readers(struct pfc_notifier *notifier);
+void pfc_notifier_poll(struct pfc_notifier *notifier, struct file *file, poll_table *table);
+int pfc_notifier_wait(struct pfc_notifier *notifier, bool (*ready)(void *arg), void *arg);
+int pfc_notifier_wait_timeout(struct pfc_notifier *notifier, bool (*ready)(void *arg), void *arg,
+			      u64 nanoseconds);
+int pfc_notifier_fasync(struct pfc_notifier *notifier, int fd, struct file *file, int on);
+
+/*
+ * Work of workqueues; and task work: functions that a thread calls before it returns to user mode.
+ * The functions of work and of task work are defined in work.c.
+ */
+void pfc_work_init(struct work_struct *work, work_func_t func);
+void pfc_work_queue(struct work_struct *work);
+
+bool pfc_task_work_add_owner(struct task_struct *thread, struct callback_head *work,
+			     enum task_work_notify_mode how, struct module *owner);
+
+/*
+ * Queues a task work of this module for @thread. Returns false if the thread is exiting and runs no
+ * task work any more. Callable in any context.
+ */
+#define pfc_task_work_add(thread, work, how)	\
+	pfc_task_work_add_owner(thread, work, how, THIS_MODULE)
+
+/*
+ * Drops the module reference that pfc_task_work_add() has taken. Each task work calls this macro
+ * last.
+ */
+#define pfc_task_work_done()	module_put(THIS_MODULE)
+
+void pfc_task_works_wait(void);
 
 #endif

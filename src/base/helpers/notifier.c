@@ -6,7 +6,7 @@
 #include <linux/fs.h>
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
-#include "notifier.h"
+#include "helpers.h"
 
 /* Initialises a notifier whose irq_work is @work, which calls pfc_notifier_wake(). */
 void pfc_notifier_init(struct pfc_notifier *notifier, void (*work)(struct irq_work *work))

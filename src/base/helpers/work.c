@@ -6,7 +6,7 @@
 #include <linux/module.h>
 #include <linux/rcupdate.h>
 #include <linux/workqueue.h>
-#include "work.h"
+#include "helpers.h"
 
 void pfc_work_init(struct work_struct *work, work_func_t func)
 {
@@ -28,7 +28,7 @@ static bool has_queued_task_work;
 
 /*
  * Queues a task work of the module @owner for @thread. Callers use the macro pfc_task_work_add() in
- * work.h, in which @owner is the caller's module.
+ * helpers.h, in which @owner is the caller's module.
  */
 bool pfc_task_work_add_owner(struct task_struct *thread, struct callback_head *work,
 			     enum task_work_notify_mode how, struct module *owner)

@@ -11,7 +11,7 @@
 #include <linux/ratelimit.h>
 #include <linux/vmalloc.h>
 #include "../../base/helpers/helpers.h"
-#include "counters.h"
+#include "helpers.h"
 
 /* The sizes and offsets that src/counters/rules/abi.rs asserts for the Rust structures. */
 static_assert(sizeof(struct perfcounters_header) == 112);

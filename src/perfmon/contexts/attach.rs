@@ -11,10 +11,8 @@ use perfmon_rules::claims::RegisterMask;
 use perfmon_rules::error::Error;
 use perfmon_rules::register_map::Scope;
 
-use crate::contexts::context::Context;
+use crate::contexts::context::{loaded_context, Context, Permission};
 use crate::contexts::deferral::Blocker;
-use crate::contexts::loaded::loaded_context;
-use crate::contexts::permission::Permission;
 use crate::contexts::phase::Target;
 use crate::contexts::thread_table::{ThreadEntry, UnlinkedEntry};
 use crate::cpu_kinds;
@@ -22,7 +20,7 @@ use crate::msr;
 use crate::per_cpu;
 use crate::pmus::to_kernel_error;
 use crate::session::{ListSlot, Session, SESSION};
-use base::{access, capabilities, cpu, preempt, task};
+use base::{access, cpu, preempt, task};
 
 impl Context {
     /// Attaches the context to the thread with the TID `number` or, for the context of a CPU, to
@@ -41,7 +39,7 @@ impl Context {
         // Check the permission before any lock is taken, because the check can sleep.
         let task = match self.scope() {
             Scope::Thread => Some(self.find_permitted_thread(number)?),
-            Scope::System if capabilities::is_perfmon_capable() => None,
+            Scope::System if access::is_perfmon_capable() => None,
             Scope::System => return Err(EPERM),
         };
         let place = task.is_some().then(UnlinkedEntry::new).transpose()?;
@@ -156,7 +154,7 @@ impl Context {
             Ok(place) => return Ok(place),
             Err(refused) => refused,
         };
-        if error != EEXIST || !capabilities::may_evict_contexts() || !session.evict_thread(task) {
+        if error != EEXIST || !access::may_evict_contexts() || !session.evict_thread(task) {
             return Err(error);
         }
         ThreadEntry::new(new, task, self.address()).map_err(|(error, _)| error)
@@ -314,7 +312,7 @@ impl Context {
             return Err(ESRCH);
         }
         match access::ptrace_rule_allows_read(task)
-            || (!self.notify_block && capabilities::has_perfmon_noaudit())
+            || (!self.notify_block && access::has_perfmon_noaudit())
         {
             true => Ok(()),
             false => Err(EPERM),

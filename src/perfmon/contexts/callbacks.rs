@@ -9,8 +9,7 @@ use kernel::ffi::c_void;
 use kernel::sync::Arc;
 use perfmon_rules::register_map::Scope;
 
-use crate::contexts::context::{Context, ContextState};
-use crate::contexts::loaded::loaded_context;
+use crate::contexts::context::{loaded_context, Context, ContextState};
 use crate::helpers;
 use crate::session;
 use base::cpu;

@@ -22,10 +22,16 @@
 //! hotplug callbacks must not take `SESSION`, because the thread that holds `SESSION` may be
 //! waiting for CPU hotplug in order to attach probes.
 
-#![expect(unsafe_code, reason = "frees a context after a grace period")]
+#![expect(
+    unsafe_code,
+    reason = "contexts by address, freed after a grace period"
+)]
+
+use core::iter::once;
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::{KBox, KVec};
+use kernel::cred::Credential;
 use kernel::ffi::c_void;
 use kernel::new_mutex;
 use kernel::pid_namespace::PidNamespace;
@@ -40,19 +46,18 @@ use protocols::self_page;
 
 use crate::contexts::deferral::{Blocker, Deferral};
 use crate::contexts::event_set::{EventSet, EventSets};
-use crate::contexts::permission::Permission;
 use crate::contexts::phase::{Phase, Target};
 use crate::contexts::sampling_state::Sampling;
-use crate::contexts::thread_table::ThreadEntry;
+use crate::contexts::thread_table::{self, ThreadEntry};
 use crate::cpu_kinds::Elsewhere;
 use crate::msr;
-use crate::pmus;
-use crate::register_tables::Registers;
+use crate::per_cpu;
+use crate::pmus::{self, Registers};
 use crate::sample_buffer::{Buffer, SamplingMemory};
 use crate::self_page::Page;
-use base::access;
+use base::access::{self, AccessSnapshot};
 use base::account::MemoryCharge;
-use base::raw_lock::RawLock;
+use base::lock::RawLock;
 use base::{address_space, clock, cpu, task};
 
 /// The mutable state of a [`Context`], protected by its lock.
@@ -164,6 +169,15 @@ pub(crate) struct ContextConfig {
     pub(crate) core: u32,
     /// The sampling buffer and its memory, or `None` for a context without a sampling format.
     pub(crate) buffer: Option<(Buffer, Arc<SamplingMemory>)>,
+}
+
+/// The permission to watch a thread, if the process that attached the context can lose it.
+pub(crate) struct Permission {
+    /// The credentials of the process that attached the context.
+    pub(crate) cred: ARef<Credential>,
+    /// The credentials and the dumpability that the thread had when the permission was last
+    /// checked.
+    pub(crate) seen: AccessSnapshot,
 }
 
 impl Context {
@@ -461,5 +475,68 @@ impl ContextState {
             }
         };
         page.update(&self.set, flags, tsc, ran);
+    }
+
+    /// Iterates over all event sets of the context, the active set first.
+    pub(crate) fn each_set(&self) -> impl Iterator<Item = &EventSet> {
+        let others = self
+            .sets
+            .slots
+            .iter()
+            .filter_map(|slot| slot.set.as_deref());
+        Iterator::chain(once(&*self.set), others)
+    }
+
+    /// Iterates over all event sets of the context by mutable reference, the active set first.
+    pub(crate) fn each_set_mut(&mut self) -> impl Iterator<Item = &mut EventSet> {
+        let slots = self.sets.slots.iter_mut();
+        Iterator::chain(
+            once(&mut *self.set),
+            slots.filter_map(|slot| slot.set.as_deref_mut()),
+        )
+    }
+
+    /// Returns the event set with the number `id`, or `None` if no event set has this number.
+    pub(crate) fn find_set(&self, id: u16) -> Option<&EventSet> {
+        if self.set.id == id {
+            return Some(&self.set);
+        }
+        let place = self.sets.index_of(id)?;
+        self.sets.slots.get(place)?.set.as_deref()
+    }
+
+    /// Returns a mutable reference to the event set with the number `id`, or `None` if no event set
+    /// has this number.
+    pub(crate) fn find_set_mut(&mut self, id: u16) -> Option<&mut EventSet> {
+        if self.set.id == id {
+            return Some(&mut self.set);
+        }
+        let place = self.sets.index_of(id)?;
+        self.sets.slots.get_mut(place)?.set.as_deref_mut()
+    }
+}
+
+/// Returns this CPU's context of the scope `scope`. `Scope::Thread` selects the current thread's
+/// context that is programmed into this CPU's PMU. `Scope::System` selects the context that is
+/// attached to this CPU. Called with interrupts or preemption off.
+#[inline]
+pub(crate) fn loaded_context<'a>(scope: Scope) -> Option<&'a Context> {
+    // SAFETY: The per-CPU word is 0 or the address of a context. A context is freed one RCU grace
+    // period after its removal from the per-CPU word, so it is valid while preemption is off.
+    unsafe { (per_cpu::loaded_address(scope) as *const Context).as_ref() }
+}
+
+/// Finds the context of a task. Preemption must stay off while the result is used. Another CPU may
+/// detach the context meanwhile, and even attach it to another task. The caller therefore checks
+/// the context's target under the context's lock.
+#[inline]
+pub(crate) fn context_of_task<'a>(task: usize) -> Option<&'a Context> {
+    // SAFETY: The table has addresses of contexts. A context is freed one RCU grace period after
+    // its entry was removed (`Deferral::free_context`). The context is therefore valid while
+    // preemption is off.
+    unsafe {
+        thread_table::context_address(task)
+            .cast::<Context>()
+            .as_ref()
     }
 }

@@ -14,7 +14,7 @@ use kernel::prelude::*;
 
 use crate::helpers;
 use base::notifier::Notifier;
-use base::process_id::ProcessIdentity;
+use base::task::ProcessIdentity;
 
 /// A `struct pfm_deferral` (`src/perfmon/helpers/deferral.c`), which belongs to a context. The
 /// notifier in this structure wakes the readers of the context. The notifier also wakes the

@@ -12,7 +12,7 @@ use crate::contexts::context::{Context, ContextState};
 use crate::contexts::phase::Target;
 use crate::msr;
 use crate::per_cpu;
-use base::raw_lock::RawLockGuard;
+use base::lock::RawLockGuard;
 
 impl Context {
     /// Ends the context if it is attached to `target`, because the target has ended.

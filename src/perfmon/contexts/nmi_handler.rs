@@ -8,8 +8,7 @@
 use kernel::bindings;
 use perfmon_rules::register_map::Scope;
 
-use crate::contexts::context::Context;
-use crate::contexts::loaded::loaded_context;
+use crate::contexts::context::{loaded_context, Context};
 use crate::msr;
 use crate::nmi::{self, IrqRegs, NmiRegisters};
 use crate::per_cpu::counting_global_ctrl_bits;

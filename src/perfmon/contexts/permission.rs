@@ -23,22 +23,15 @@
 //! the thread, a caller with `CAP_PERFMON` cannot lose the permission. A process that monitors its
 //! own threads cannot lose the permission, even if another process has the context's file open.
 
-use kernel::cred::Credential;
 use kernel::prelude::*;
-use kernel::sync::aref::ARef;
 use kernel::task::Task;
+use protocols::ring::EXEC;
 
+use crate::contexts::context::{Context, ContextState, Permission};
+use crate::contexts::phase::Target;
 use base::access::{self, AccessSnapshot};
-use base::{capabilities, credentials, task};
-
-/// The permission to watch a thread, if the process that attached the context can lose it.
-pub(crate) struct Permission {
-    /// The credentials of the process that attached the context.
-    pub(crate) cred: ARef<Credential>,
-    /// The credentials and the dumpability that the thread had when the permission was last
-    /// checked.
-    pub(crate) seen: AccessSnapshot,
-}
+use base::clock;
+use base::task::{self, ProcessIdentity};
 
 impl Permission {
     /// Checks that the caller is allowed to watch a thread and, if `blocks` is set, to stop the
@@ -51,7 +44,7 @@ impl Permission {
     /// `EPERM` if the caller has no permission, `ESRCH` if the thread has exited, `EINTR`,
     /// `ENOMEM`.
     pub(crate) fn check(task: &Task, blocks: bool) -> Result<Option<Self>> {
-        if !blocks && capabilities::has_perfmon_noaudit() {
+        if !blocks && access::has_perfmon_noaudit() {
             return Ok(None);
         }
         // Take the snapshot before the check, so that a change of credentials during the check is
@@ -62,8 +55,176 @@ impl Permission {
             return Ok(None);
         }
         Ok(Some(Self {
-            cred: credentials::caller_credentials(),
+            cred: access::caller_credentials(),
             seen,
         }))
+    }
+}
+
+impl ContextState {
+    /// Returns whether the credentials or the dumpability of the context's thread have changed
+    /// since the permission to watch the thread was checked.
+    fn is_permission_stale(&self) -> bool {
+        match (&self.permission, &self.thread) {
+            (Some(watch), Some(thread)) => !watch.seen.is_unchanged(thread),
+            _ => false,
+        }
+    }
+}
+
+impl Context {
+    /// If the credentials or the dumpability of the context's thread have changed, queues the
+    /// irq_work, which queues a worker that checks the permission again. The current thread is the
+    /// context's thread. Must not be called in an NMI.
+    #[inline]
+    pub(crate) fn recheck_if_changed(&self, state: &mut ContextState) {
+        if state.permission.is_some() {
+            self.recheck_revocable(state);
+        }
+    }
+
+    /// Implements [`recheck_if_changed`](Self::recheck_if_changed) for contexts whose permission
+    /// can be lost. Not inlined, because most contexts monitor threads of the process that attached
+    /// them and do not need the check.
+    #[inline(never)]
+    fn recheck_revocable(&self, state: &mut ContextState) {
+        if state.is_permission_stale() {
+            state.recheck_pending = true;
+            self.notifier.queue_work();
+        }
+    }
+
+    /// Called when the current thread, the target of the context, has executed a program. If the
+    /// context is started, writes an `EXEC` record into the sampling ring; the samples before this
+    /// record are of the old program. Then calls [`recheck_if_changed`](Self::recheck_if_changed).
+    /// Does nothing if the context is no longer attached to `target`.
+    pub(crate) fn handle_exec_of_target(&self, target: Target) {
+        let mut state = self.state.lock();
+        if state.phase.target() == target {
+            if state.phase.is_started() {
+                self.write_ring_record(&mut state, EXEC, clock::monotonic_ns_in_any_context());
+            }
+            self.recheck_if_changed(&mut state);
+        }
+    }
+
+    /// Called by system calls before they use the context. If the credentials or the dumpability of
+    /// the context's thread have changed, checks the permission again, and ends the context if the
+    /// permission is lost. Returns `EINTR` or `ENOMEM` if the check could not be made.
+    pub(crate) fn recheck_now(&self) -> Result {
+        let in_doubt = self.state.lock().is_permission_stale();
+        match in_doubt {
+            true => self.recheck_permission(),
+            false => Ok(()),
+        }
+    }
+
+    /// Checks whether the process that attached the context still has the permission to watch the
+    /// context's thread, and ends the context if not.
+    ///
+    /// Context: may sleep; caller holds no lock of this module.
+    ///
+    /// # Errors
+    ///
+    /// `EINTR`, `ENOMEM` if the check could not be made.
+    pub(crate) fn recheck_permission(&self) -> Result {
+        let (task, by) = {
+            let state = self.state.lock();
+            match (state.phase.target(), &state.thread, &state.permission) {
+                (Target::Thread(_), Some(task), Some(watch)) => (task.clone(), watch.cred.clone()),
+                _ => return Ok(()),
+            }
+        };
+        let seen = AccessSnapshot::of_task(&task)?;
+        // Check only the permission to watch the thread. `check_may_block_thread()` and
+        // `Blocker::block_thread()` check the permission to stop the thread.
+        let may = match access::check_access_as(&by, &task, false) {
+            // The thread is exiting; the exit probe ends the context.
+            Err(error) if error == ESRCH => return Ok(()),
+            Err(error) if error != EPERM => return Err(error),
+            answer => answer.is_ok(),
+        };
+        // If the credentials or the dumpability changed during the check, keep the old snapshot, so
+        // that the permission is checked again.
+        if may && !seen.is_unchanged(&task) {
+            return Ok(());
+        }
+        let target = Target::Thread(task::task_address(&task));
+        // During the check, another process may have detached the context and attached it again.
+        let is_that = |state: &ContextState| {
+            let watch = state.permission.as_ref();
+            state.phase.target() == target
+                && watch.is_some_and(|watch| core::ptr::eq(&*watch.cred, &*by))
+        };
+        if may {
+            let mut seen = Some(seen);
+            let mut state = self.state.lock();
+            if is_that(&state) {
+                if let Some(watch) = &mut state.permission {
+                    seen = seen.map(|seen| core::mem::replace(&mut watch.seen, seen));
+                }
+            }
+            // Drop the old or unused `AccessSnapshot` only after the context's lock was released.
+            drop(state);
+            drop(seen);
+            return Ok(());
+        }
+        self.end_if_state(&is_that);
+        Ok(())
+    }
+
+    /// Checks before `PERFMON_RESTART` whether the process that attached the context may still stop
+    /// the thread, and ends the context if not. Makes no check if another process calls
+    /// `PERFMON_RESTART`: the security module Yama would check whether the caller is an ancestor of
+    /// the thread, not whether the process that attached the context is one.
+    ///
+    /// Context: may sleep; caller holds no lock of this module.
+    ///
+    /// # Errors
+    ///
+    /// `EINTR`, `ENOMEM` if the check could not be made.
+    pub(crate) fn check_may_block_thread(&self) -> Result {
+        if !self.notify_block {
+            return Ok(());
+        }
+        let caller = ProcessIdentity::of_caller()?;
+        let is_mine = |state: &ContextState| {
+            state
+                .blocker
+                .as_ref()
+                .is_some_and(|one| one.loader.is_same(&caller))
+        };
+        let (task, target) = {
+            let state = self.state.lock();
+            match (state.phase.target(), &state.thread) {
+                (Target::Thread(_), Some(task)) if is_mine(&state) => {
+                    (task.clone(), state.phase.target())
+                }
+                _ => return Ok(()),
+            }
+        };
+        match access::check_access(&task, true) {
+            Err(error) if error == EPERM => {
+                self.end_if_state(&|state| state.phase.target() == target && is_mine(state));
+                Ok(())
+            }
+            // The thread is exiting; the exit probe ends the context.
+            Err(error) if error == ESRCH => Ok(()),
+            answer => answer,
+        }
+    }
+
+    /// Ends the context if it has not ended yet, and `is_that` returns true for the state of the
+    /// context. Called because the permission to watch or stop the thread was lost.
+    pub(crate) fn end_if_state(&self, is_that: &dyn Fn(&ContextState) -> bool) {
+        let mut place = None;
+        self.with_state(&mut |state| {
+            if state.phase.target() != Target::Dead && is_that(state) {
+                self.revoke(state);
+                place = state.thread_entry.take();
+            }
+        });
+        self.notifier.wake_blocked();
+        drop(place);
     }
 }

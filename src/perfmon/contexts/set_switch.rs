@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Switches of event sets: finds the event sets of a context, and makes another set active. The
+//! Switches of event sets: the order of a context's sets, and the switch to another active set. The
 //! registers of the active set are programmed into a PMU while the context counts. A *run* of a set
 //! lasts from the switch to the set until the switch to the next set.
-
-use core::iter::once;
 
 use kernel::prelude::*;
 use perfmon_rules::claims::RegisterMask;
@@ -12,48 +10,9 @@ use perfmon_rules::error::Error;
 use perfmon_rules::event_sets::{self, SwitchPolicy};
 
 use crate::contexts::context::{Context, ContextState};
-use crate::contexts::event_set::EventSet;
 use crate::stats::{self, SelfStat};
 
 impl ContextState {
-    /// Iterates over all event sets of the context, the active set first.
-    pub(crate) fn each_set(&self) -> impl Iterator<Item = &EventSet> {
-        let others = self
-            .sets
-            .slots
-            .iter()
-            .filter_map(|slot| slot.set.as_deref());
-        Iterator::chain(once(&*self.set), others)
-    }
-
-    /// Iterates over all event sets of the context by mutable reference, the active set first.
-    pub(crate) fn each_set_mut(&mut self) -> impl Iterator<Item = &mut EventSet> {
-        let slots = self.sets.slots.iter_mut();
-        Iterator::chain(
-            once(&mut *self.set),
-            slots.filter_map(|slot| slot.set.as_deref_mut()),
-        )
-    }
-
-    /// Returns the event set with the number `id`, or `None` if no event set has this number.
-    pub(crate) fn find_set(&self, id: u16) -> Option<&EventSet> {
-        if self.set.id == id {
-            return Some(&self.set);
-        }
-        let place = self.sets.index_of(id)?;
-        self.sets.slots.get(place)?.set.as_deref()
-    }
-
-    /// Returns a mutable reference to the event set with the number `id`, or `None` if no event set
-    /// has this number.
-    pub(crate) fn find_set_mut(&mut self, id: u16) -> Option<&mut EventSet> {
-        if self.set.id == id {
-            return Some(&mut self.set);
-        }
-        let place = self.sets.index_of(id)?;
-        self.sets.slots.get_mut(place)?.set.as_deref_mut()
-    }
-
     /// Returns the hardware registers that all event sets together claim. `more` returns registers
     /// that will be added to the event set with the given number; the result includes these
     /// registers.

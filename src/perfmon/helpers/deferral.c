@@ -9,11 +9,8 @@
 #include <linux/slab.h>
 #include <linux/wait.h>
 #include <linux/workqueue.h>
-#include "../../base/helpers/access.h"
-#include "../../base/helpers/notifier.h"
-#include "../../base/helpers/work.h"
-#include "pmu.h"
-#include "sampling.h"
+#include "../../base/helpers/helpers.h"
+#include "helpers.h"
 
 /*
  * The deferred work of a monitoring context. Code that may not do the work itself, for example

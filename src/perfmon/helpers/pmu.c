@@ -21,8 +21,7 @@
 #include <linux/perfmon.h>
 #include "../../../include/uapi/linux/perfmon.h"
 #include "../../base/helpers/helpers.h"
-#include "stats_files.h"
-#include "pmu.h"
+#include "helpers.h"
 
 /* C functions of src/base/helpers, which perfcounters.ko exports. */
 MODULE_IMPORT_NS("PERFCOUNTERS");
@@ -34,7 +33,7 @@ static_assert(sizeof(struct perfmon_pmu) == 112);
 /* SelfPage in src/protocols/self_page.rs has the layout of struct perfmon_self. */
 static_assert(sizeof(struct perfmon_self) == 48 + PERFMON_SELF_COUNTERS * 24);
 
-/* Exports of functions that pmu_export.rs defines in Rust. */
+/* Exports of functions that pmus.rs defines in Rust. */
 EXPORT_SYMBOL_GPL(perfmon_pmu_register);
 EXPORT_SYMBOL_GPL(perfmon_pmu_unregister);
 

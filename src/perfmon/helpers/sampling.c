@@ -27,7 +27,7 @@
 #include "../../../include/uapi/linux/perfmon.h"
 #include "../../../include/uapi/linux/perfmon_ring.h"
 #include "../../base/helpers/helpers.h"
-#include "sampling.h"
+#include "helpers.h"
 
 /* The structures in include/linux/perfmon.rs have the layout of the C structures. */
 static_assert(sizeof(struct perfmon_format) == 88);

@@ -7,7 +7,7 @@
 #include <linux/cpumask.h>
 #include <linux/debugfs.h>
 #include <linux/percpu.h>
-#include "stats_files.h"
+#include "helpers.h"
 
 /* The per-CPU counters of all costs, indexed by cost number. */
 static s64 __percpu *const *slots;

@@ -7,7 +7,7 @@
 #include <linux/rhashtable.h>
 #include <linux/slab.h>
 
-#include "pmu.h"
+#include "helpers.h"
 
 struct pfm_thread_entry {
 	struct rhash_head node;

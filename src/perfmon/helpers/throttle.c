@@ -14,7 +14,7 @@
 #include <asm/irq_vectors.h>
 #include <asm/ptrace.h>
 #include <asm/tsc.h>
-#include "sampling.h"
+#include "helpers.h"
 
 static uint max_sample_rate = 100000;
 module_param(max_sample_rate, uint, 0644);

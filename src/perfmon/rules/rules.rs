@@ -11,7 +11,7 @@
 //! | [`registers`], [`program`] | an event set's registers: 64-bit values, program of the PMU |
 //! | [`claims`] | registers that contexts use, so that threads and CPUs can share a PMU |
 //! | [`event_sets`] | conditions for switches of event sets, sums over the runs of a set |
-//! | [`period`], [`random`] | sampling periods and their randomization |
+//! | [`period`] | sampling periods and their randomization |
 //! | [`messages`] | messages about overflows |
 //! | [`error`] | reasons why a call on a context is refused |
 
@@ -26,7 +26,6 @@ pub mod event_sets;
 pub mod messages;
 pub mod period;
 pub mod program;
-pub mod random;
 pub mod register_bitmap;
 pub mod register_map;
 pub mod registers;

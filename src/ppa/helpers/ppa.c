@@ -3,7 +3,7 @@
 #include <linux/module.h>
 #include <linux/percpu.h>
 #include <linux/spinlock.h>
-#include "ppa.h"
+#include "helpers.h"
 
 /* C functions of src/base/helpers, which perfcounters.ko exports. */
 MODULE_IMPORT_NS("PERFCOUNTERS");

@@ -18,7 +18,7 @@
 #include <linux/sysctl.h>
 #include <linux/uaccess.h>
 #include <linux/workqueue.h>
-#include "ppa.h"
+#include "helpers.h"
 
 static int cpus_show(struct seq_file *seq, void *unused)
 {

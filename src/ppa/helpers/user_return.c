@@ -20,7 +20,7 @@
 #include <linux/smp.h>
 #include <linux/thread_info.h>
 #include <linux/user-return-notifier.h>
-#include "ppa.h"
+#include "helpers.h"
 
 #ifdef CONFIG_USER_RETURN_NOTIFIER
 /*

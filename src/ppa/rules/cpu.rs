@@ -1,19 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The process-accounting state of a CPU: 64-bit words with times and counts, and the functions
-//! that update and read these words. A *run* lasts from one task switch on the CPU to the next. The
-//! *own* time of a run is its time without interrupts.
+//! that update these words at task switches. A *run* lasts from one task switch on the CPU to the
+//! next. The *own* time of a run is its time without interrupts.
 
-use super::irq_time::{retry, time_diff, time_diff_63, toggle, IrqTime, IrqTimeStart, SeqCount};
+use super::seqcount::SeqCount;
 use super::task::{LatencyBounds, Task, Values};
-use super::values::{add, is_system, value, SwitchReason, IDLE, KERNEL, NR_CPU_VALUES, USER};
-use protocols::sync::{fence_acquire, Word};
+use super::values::{add, is_system, value, SwitchReason, IDLE, KERNEL, USER};
+use protocols::sync::Word;
 
-/// The kernel's numbers of the softirqs that `/proc/rawsysppa` lists: HI, TASKLET, TIMER, NET_TX,
-/// NET_RX.
-const LISTED_SOFTIRQS: [usize; 5] = [0, 6, 1, 2, 3];
 /// Number of softirqs that the kernel has.
 const NR_SOFTIRQS: usize = 10;
+
+/// The time of interrupts in one word, so that a reader always reads a consistent value. Bits 1 to
+/// 63 hold the sum of the interrupts' end times minus the sum of their start times. Bit 0 is 1
+/// while an interrupt is running.
+#[derive(Default)]
+pub(super) struct IrqTime(pub(super) Word);
+
+/// The value of an [`IrqTime`] word at the beginning of a run. The default, `u64::MAX`, is odd and
+/// therefore differs from the value at the beginning of any run.
+pub(super) struct IrqTimeStart(pub(super) Word);
+
+impl Default for IrqTimeStart {
+    fn default() -> Self {
+        Self(Word::new(u64::MAX))
+    }
+}
 
 /// The accounting state of a CPU, in 64-bit words. While a CPU is online, only the CPU itself
 /// writes its words. Only functions that account interrupts write the interrupt times and counts.
@@ -36,41 +49,41 @@ pub struct Cpu {
     /// The value of `irq_count` when the present run began.
     pub(super) run_irq_count: Word,
     /// Ticks of finished runs, including those of the idle task.
-    total: Word,
+    pub(super) total: Word,
     /// Ticks of system time. An interval of system time is added at its end or at a switch.
     pub(super) system: Word,
     /// Ticks of finished runs of the idle task.
-    idle: Word,
+    pub(super) idle: Word,
     /// Number of system calls.
     pub(super) calls: Word,
     /// Nonzero while the CPU is going offline or is offline.
-    offline: Word,
+    pub(super) offline: Word,
     /// Nonzero while a system-call probe is updating words of this CPU.
     pub(super) updating: Word,
     /// Interrupt time, including softirqs.
-    irq_time: IrqTime,
+    pub(super) irq_time: IrqTime,
     /// Number of updates of `irq_time` that are in progress. An update reads the clock and then
     /// changes `irq_time`.
-    pending_stamps: Word,
+    pub(super) pending_stamps: Word,
     /// Number of interrupts nested in the interrupt that `irq_time` measures.
-    irq_depth: Word,
+    pub(super) irq_depth: Word,
     /// Number of hard interrupts.
     pub(super) irq_count: Word,
     /// Time of hard interrupts.
-    hardirq_time: IrqTime,
+    pub(super) hardirq_time: IrqTime,
     /// Number of hard interrupts nested in the hard interrupt that `hardirq_time` measures.
-    hardirq_depth: Word,
+    pub(super) hardirq_depth: Word,
     /// The running softirq. The low 32 bits hold the softirq's number + 1, or 0 if no softirq is
     /// running. Bit 32 is set if the time of the softirq counts as interrupt time.
-    softirq: Word,
+    pub(super) softirq: Word,
     /// Time at which the running softirq began.
-    softirq_start: Word,
+    pub(super) softirq_start: Word,
     /// Total time of hard interrupts up to the beginning of the running softirq.
-    softirq_hardirq_time: Word,
+    pub(super) softirq_hardirq_time: Word,
     /// Time of each softirq.
-    softirq_time: [Word; NR_SOFTIRQS],
+    pub(super) softirq_time: [Word; NR_SOFTIRQS],
     /// Number of times that each softirq ran.
-    softirq_count: [Word; NR_SOFTIRQS],
+    pub(super) softirq_count: [Word; NR_SOFTIRQS],
     /// Time at which the machine was last suspended.
     suspended: Word,
 }
@@ -80,6 +93,16 @@ pub struct Cpu {
 pub(super) struct RunTime {
     pub(super) own: u64,
     pub(super) interrupts: u64,
+}
+
+/// Returns the difference of two times, or 0 if the difference is negative. Negative differences
+/// occur because the clocks of two CPUs may differ a little.
+#[inline(always)]
+pub(super) fn time_diff(later: u64, earlier: u64) -> u64 {
+    match later.wrapping_sub(earlier) as i64 {
+        ticks if ticks < 0 => 0,
+        ticks => ticks as u64,
+    }
 }
 
 impl Cpu {
@@ -340,182 +363,5 @@ impl Cpu {
             ),
             false => add(&values[value::RESCHEDULED], 1),
         }
-    }
-
-    /// Accounts the beginning of a hard interrupt or, if `is_first_of_line` is false, of a further
-    /// handler of a shared interrupt. Interrupts off.
-    #[inline]
-    pub fn irq_enter(&self, is_first_of_line: bool, clock: impl Fn() -> u64) {
-        add(&self.irq_count, is_first_of_line.into());
-        add(&self.pending_stamps, 1);
-        let now = clock();
-        match self.irq_time.is_active() {
-            true => add(&self.irq_depth, 1),
-            false => toggle(&self.irq_time, now),
-        }
-        self.stamp_written();
-        match self.hardirq_time.is_active() {
-            true => add(&self.hardirq_depth, 1),
-            false => toggle(&self.hardirq_time, now),
-        }
-    }
-
-    /// Accounts the end of a hard interrupt, or of one handler of a shared interrupt. Interrupts
-    /// off.
-    #[inline]
-    pub fn irq_exit(&self, clock: impl Fn() -> u64) {
-        if !self.hardirq_time.is_active() {
-            return;
-        }
-        add(&self.pending_stamps, 1);
-        let now = clock();
-        match self.hardirq_depth.load_relaxed() {
-            0 => toggle(&self.hardirq_time, now),
-            depth => self.hardirq_depth.store_relaxed(depth.wrapping_sub(1)),
-        }
-        match self.irq_depth.load_relaxed() {
-            0 => toggle(&self.irq_time, now),
-            depth => self.irq_depth.store_relaxed(depth.wrapping_sub(1)),
-        }
-        self.stamp_written();
-    }
-
-    /// Records that a time stamp was added to `irq_time`.
-    #[inline(always)]
-    fn stamp_written(&self) {
-        // Release: pairs with the acquire in `stable_irq_time`, so that a reader that sees this
-        // count sees the new `irq_time`.
-        let turning = self.pending_stamps.load_relaxed().wrapping_sub(1);
-        self.pending_stamps.store_release(turning);
-    }
-
-    /// Returns the current time and the interrupt time up to the current time. Runs on any CPU.
-    /// Returns `None` if an interrupt is just beginning or ending: its time stamp is not in
-    /// `irq_time` yet, and may be earlier than the current time.
-    pub(super) fn stable_irq_time(&self, clock: &impl Fn() -> u64) -> Option<(u64, u64)> {
-        // Acquire: pairs with the release in `stamp_written`.
-        let turning = self.pending_stamps.load_acquire();
-        let before = self.irq_time.0.load_relaxed();
-        let now = clock();
-        let total = self.irq_time.total(now);
-        // The fence orders `clock()` before the second loads of `pending_stamps` and `irq_time`.
-        fence_acquire();
-        let turning = turning | self.pending_stamps.load_relaxed();
-        (turning == 0 && self.irq_time.0.load_relaxed() == before).then_some((now, total))
-    }
-
-    /// Accounts the beginning of a softirq. `own` is true if the thread ksoftirqd runs the softirq:
-    /// softirqs of ksoftirqd count as time of the thread, not as interrupt time.
-    #[inline]
-    pub fn softirq_enter(&self, number: usize, own: bool, clock: impl Fn() -> u64) {
-        if !own {
-            self.try_toggle(&clock, 0);
-        }
-        // Bit 32 keeps `!own` for `softirq_exit()`, where `own` could differ: `own` depends on the
-        // record of the current task, which may be replaced before the softirq ends.
-        let ours = u64::from(!own).wrapping_shl(32);
-        self.softirq
-            .store_relaxed(number.wrapping_add(1) as u64 | ours);
-        let (now, hard) = self.hardirq_time.total_now(&clock);
-        self.softirq_start.store_relaxed(now);
-        self.softirq_hardirq_time.store_relaxed(hard);
-    }
-
-    /// Accounts the end of a softirq.
-    #[inline]
-    pub fn softirq_exit(&self, clock: impl Fn() -> u64) {
-        let on = self.softirq.load_relaxed();
-        let number = (on as u32 as usize).wrapping_sub(1);
-        let words = (
-            self.softirq_time.get(number),
-            self.softirq_count.get(number),
-        );
-        if let (Some(time), Some(count)) = words {
-            let (now, hard) = self.hardirq_time.total_now(&clock);
-            let inside = time_diff_63(hard, self.softirq_hardirq_time.load_relaxed());
-            add(
-                time,
-                time_diff(now, self.softirq_start.load_relaxed().wrapping_add(inside)),
-            );
-            add(count, 1);
-            self.softirq.store_relaxed(0);
-        }
-        if on >> 32 != 0 {
-            self.try_toggle(&clock, 1);
-        }
-    }
-
-    /// Begins or ends the interrupt time of a softirq. `on` is the value of bit 0 of `irq_time`
-    /// before the change: 0 at the beginning of the interrupt time, 1 at its end. If a hard
-    /// interrupt changes `irq_time` during the call, this function does not overwrite the change.
-    #[inline(always)]
-    fn try_toggle(&self, clock: &impl Fn() -> u64, on: u64) {
-        add(&self.pending_stamps, 1);
-        loop {
-            let word = self.irq_time.0.load_relaxed();
-            let depth = self.irq_depth.load_relaxed();
-            if on == 0 && word & 1 != 0 {
-                add(&self.irq_depth, 1);
-            } else if on == 1 && depth != 0 {
-                self.irq_depth.store_relaxed(depth.wrapping_sub(1));
-            } else if word & 1 == on
-                && !self
-                    .irq_time
-                    .0
-                    .try_cmpxchg_release(word, IrqTime::toggled(word, clock()))
-            {
-                continue;
-            }
-            break;
-        }
-        self.stamp_written();
-    }
-
-    /// Returns all values of this CPU up to now. Runs on any CPU. `online` is true if this CPU is
-    /// online. Returns `None` if a writer is changing the values. `clock` must read the clock after
-    /// all earlier loads.
-    pub fn values(&self, online: bool, clock: impl Fn() -> u64) -> Option<[u64; NR_CPU_VALUES]> {
-        let mut all = retry(|| {
-            let start = self.seqcount.read_begin();
-            let (now, total) = self.stable_irq_time(&clock)?;
-            let own = self.run_time(now, total).own;
-            let mut idle = self.idle.load_relaxed();
-            let mut busy = self.total.load_relaxed().wrapping_sub(idle);
-            let mut system = self.system.load_relaxed();
-            match self.stable_mode()? {
-                IDLE if online && self.offline.load_relaxed() == 0 => idle = idle.wrapping_add(own),
-                IDLE => {}
-                mode => {
-                    busy = busy.wrapping_add(own);
-                    if is_system(mode) {
-                        let since = self.mode_start.load_relaxed();
-                        system = system.wrapping_add(own.saturating_sub(since));
-                    }
-                }
-            }
-            let mut all = [0; NR_CPU_VALUES];
-            all[0] = busy.saturating_sub(system);
-            all[1] = system;
-            all[2] = total;
-            all[3] = idle;
-            all[4] = self.calls.load_relaxed();
-            all[5] = self.irq_count.load_relaxed();
-            // Pairs with the release fence in `SeqCount::write_begin`.
-            fence_acquire();
-            self.seqcount.is_consistent(start).then_some(all)
-        })?;
-        for (time, count) in self.softirq_time.iter().zip(&self.softirq_count) {
-            all[6] = all[6].wrapping_add(time.load_relaxed());
-            all[7] = all[7].wrapping_add(count.load_relaxed());
-        }
-        let mut rest = all.iter_mut().skip(8);
-        for number in LISTED_SOFTIRQS {
-            for words in [&self.softirq_time, &self.softirq_count] {
-                if let (Some(to), Some(word)) = (rest.next(), words.get(number)) {
-                    *to = word.load_relaxed();
-                }
-            }
-        }
-        Some(all)
     }
 }

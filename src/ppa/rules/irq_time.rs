@@ -1,72 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Words that other CPUs can read consistently: [`SeqCount`] protects several words, and
-//! [`IrqTime`] holds the time of interrupts in one word.
+//! The time of interrupts: the beginnings and the ends of hard interrupts and softirqs on a CPU.
 
+use super::cpu::{time_diff, Cpu, IrqTime};
 use super::values::add;
-use protocols::sync::{fence_release, Word};
-
-/// Two counts by which readers detect a change of several words: the writer increments `begins`
-/// before the change and `ends` after the change.
-#[derive(Default)]
-pub(super) struct SeqCount {
-    begins: Word,
-    ends: Word,
-}
-
-impl SeqCount {
-    #[inline(always)]
-    pub(super) fn write_begin(&self) {
-        add(&self.begins, 1);
-        // Pairs with the acquire fence before `is_consistent`: a reader that loads a word written
-        // after this fence also loads the new `begins`.
-        fence_release();
-    }
-
-    #[inline(always)]
-    pub(super) fn write_end(&self) {
-        // Pairs with the acquire in `read_begin`: a reader that sees this count sees all new words.
-        let ends = self.ends.load_relaxed().wrapping_add(1);
-        self.ends.store_release(ends);
-    }
-
-    /// Returns true if no write has begun yet.
-    pub(super) fn is_unused(&self) -> bool {
-        self.begins.load_relaxed() == 0
-    }
-
-    /// Begins a read. Returns the count to pass to [`is_consistent`](Self::is_consistent).
-    pub(super) fn read_begin(&self) -> u64 {
-        self.ends.load_acquire()
-    }
-
-    /// Returns true if all words that were read since [`read_begin`](Self::read_begin) returned
-    /// `start` are consistent. Called after an acquire fence.
-    pub(super) fn is_consistent(&self, start: u64) -> bool {
-        self.begins.load_relaxed() == start
-    }
-}
-
-/// Maximum number of attempts to read consistent values. After the last attempt the read fails, so
-/// that the caller can sleep: the hypervisor may have preempted the writer's virtual CPU.
-const MAX_ATTEMPTS: u32 = 1000;
-
-/// Calls `read` until it succeeds, at most [`MAX_ATTEMPTS`] times.
-pub(super) fn retry<T>(mut read: impl FnMut() -> Option<T>) -> Option<T> {
-    for _ in 0..MAX_ATTEMPTS {
-        if let Some(found) = read() {
-            return Some(found);
-        }
-        core::hint::spin_loop();
-    }
-    None
-}
-
-/// The time of interrupts in one word, so that a reader always reads a consistent value. Bits 1 to
-/// 63 hold the sum of the interrupts' end times minus the sum of their start times. Bit 0 is 1
-/// while an interrupt is running.
-#[derive(Default)]
-pub(super) struct IrqTime(pub(super) Word);
+use protocols::sync::fence_acquire;
 
 impl IrqTime {
     #[inline(always)]
@@ -106,34 +44,145 @@ impl IrqTime {
     }
 }
 
-/// The value of an [`IrqTime`] word at the beginning of a run. The default, `u64::MAX`, is odd and
-/// therefore differs from the value at the beginning of any run.
-pub(super) struct IrqTimeStart(pub(super) Word);
-
-impl Default for IrqTimeStart {
-    fn default() -> Self {
-        Self(Word::new(u64::MAX))
-    }
-}
-
 #[inline(always)]
-pub(super) fn toggle(span: &IrqTime, now: u64) {
+fn toggle(span: &IrqTime, now: u64) {
     let word = span.0.load_relaxed();
     span.0.store_relaxed(IrqTime::toggled(word, now));
 }
 
-/// Returns the difference of two times, or 0 if the difference is negative. Negative differences
-/// occur because the clocks of two CPUs may differ a little.
-#[inline(always)]
-pub(super) fn time_diff(later: u64, earlier: u64) -> u64 {
-    match later.wrapping_sub(earlier) as i64 {
-        ticks if ticks < 0 => 0,
-        ticks => ticks as u64,
-    }
-}
-
 /// Returns the difference of two times of 63 bits, or 0 if the difference is negative.
 #[inline(always)]
-pub(super) fn time_diff_63(later: u64, earlier: u64) -> u64 {
+fn time_diff_63(later: u64, earlier: u64) -> u64 {
     time_diff(later.wrapping_shl(1), earlier.wrapping_shl(1)) >> 1
+}
+
+impl Cpu {
+    /// Accounts the beginning of a hard interrupt or, if `is_first_of_line` is false, of a further
+    /// handler of a shared interrupt. Interrupts off.
+    #[inline]
+    pub fn irq_enter(&self, is_first_of_line: bool, clock: impl Fn() -> u64) {
+        add(&self.irq_count, is_first_of_line.into());
+        add(&self.pending_stamps, 1);
+        let now = clock();
+        match self.irq_time.is_active() {
+            true => add(&self.irq_depth, 1),
+            false => toggle(&self.irq_time, now),
+        }
+        self.stamp_written();
+        match self.hardirq_time.is_active() {
+            true => add(&self.hardirq_depth, 1),
+            false => toggle(&self.hardirq_time, now),
+        }
+    }
+
+    /// Accounts the end of a hard interrupt, or of one handler of a shared interrupt. Interrupts
+    /// off.
+    #[inline]
+    pub fn irq_exit(&self, clock: impl Fn() -> u64) {
+        if !self.hardirq_time.is_active() {
+            return;
+        }
+        add(&self.pending_stamps, 1);
+        let now = clock();
+        match self.hardirq_depth.load_relaxed() {
+            0 => toggle(&self.hardirq_time, now),
+            depth => self.hardirq_depth.store_relaxed(depth.wrapping_sub(1)),
+        }
+        match self.irq_depth.load_relaxed() {
+            0 => toggle(&self.irq_time, now),
+            depth => self.irq_depth.store_relaxed(depth.wrapping_sub(1)),
+        }
+        self.stamp_written();
+    }
+
+    /// Records that a time stamp was added to `irq_time`.
+    #[inline(always)]
+    fn stamp_written(&self) {
+        // Release: pairs with the acquire in `stable_irq_time`, so that a reader that sees this
+        // count sees the new `irq_time`.
+        let turning = self.pending_stamps.load_relaxed().wrapping_sub(1);
+        self.pending_stamps.store_release(turning);
+    }
+
+    /// Returns the current time and the interrupt time up to the current time. Runs on any CPU.
+    /// Returns `None` if an interrupt is just beginning or ending: its time stamp is not in
+    /// `irq_time` yet, and may be earlier than the current time.
+    pub(super) fn stable_irq_time(&self, clock: &impl Fn() -> u64) -> Option<(u64, u64)> {
+        // Acquire: pairs with the release in `stamp_written`.
+        let turning = self.pending_stamps.load_acquire();
+        let before = self.irq_time.0.load_relaxed();
+        let now = clock();
+        let total = self.irq_time.total(now);
+        // The fence orders `clock()` before the second loads of `pending_stamps` and `irq_time`.
+        fence_acquire();
+        let turning = turning | self.pending_stamps.load_relaxed();
+        (turning == 0 && self.irq_time.0.load_relaxed() == before).then_some((now, total))
+    }
+
+    /// Accounts the beginning of a softirq. `own` is true if the thread ksoftirqd runs the softirq:
+    /// softirqs of ksoftirqd count as time of the thread, not as interrupt time.
+    #[inline]
+    pub fn softirq_enter(&self, number: usize, own: bool, clock: impl Fn() -> u64) {
+        if !own {
+            self.try_toggle(&clock, 0);
+        }
+        // Bit 32 keeps `!own` for `softirq_exit()`, where `own` could differ: `own` depends on the
+        // record of the current task, which may be replaced before the softirq ends.
+        let ours = u64::from(!own).wrapping_shl(32);
+        self.softirq
+            .store_relaxed(number.wrapping_add(1) as u64 | ours);
+        let (now, hard) = self.hardirq_time.total_now(&clock);
+        self.softirq_start.store_relaxed(now);
+        self.softirq_hardirq_time.store_relaxed(hard);
+    }
+
+    /// Accounts the end of a softirq.
+    #[inline]
+    pub fn softirq_exit(&self, clock: impl Fn() -> u64) {
+        let on = self.softirq.load_relaxed();
+        let number = (on as u32 as usize).wrapping_sub(1);
+        let words = (
+            self.softirq_time.get(number),
+            self.softirq_count.get(number),
+        );
+        if let (Some(time), Some(count)) = words {
+            let (now, hard) = self.hardirq_time.total_now(&clock);
+            let inside = time_diff_63(hard, self.softirq_hardirq_time.load_relaxed());
+            add(
+                time,
+                time_diff(now, self.softirq_start.load_relaxed().wrapping_add(inside)),
+            );
+            add(count, 1);
+            self.softirq.store_relaxed(0);
+        }
+        if on >> 32 != 0 {
+            self.try_toggle(&clock, 1);
+        }
+    }
+
+    /// Begins or ends the interrupt time of a softirq. `on` is the value of bit 0 of `irq_time`
+    /// before the change: 0 at the beginning of the interrupt time, 1 at its end. If a hard
+    /// interrupt changes `irq_time` during the call, this function does not overwrite the change.
+    #[inline(always)]
+    fn try_toggle(&self, clock: &impl Fn() -> u64, on: u64) {
+        add(&self.pending_stamps, 1);
+        loop {
+            let word = self.irq_time.0.load_relaxed();
+            let depth = self.irq_depth.load_relaxed();
+            if on == 0 && word & 1 != 0 {
+                add(&self.irq_depth, 1);
+            } else if on == 1 && depth != 0 {
+                self.irq_depth.store_relaxed(depth.wrapping_sub(1));
+            } else if word & 1 == on
+                && !self
+                    .irq_time
+                    .0
+                    .try_cmpxchg_release(word, IrqTime::toggled(word, clock()))
+            {
+                continue;
+            }
+            break;
+        }
+        self.stamp_written();
+    }
 }

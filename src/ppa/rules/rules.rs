@@ -34,6 +34,7 @@ mod cpu;
 mod history;
 mod irq_time;
 mod reading;
+mod seqcount;
 mod system_time;
 mod task;
 mod values;

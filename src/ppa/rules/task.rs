@@ -7,7 +7,7 @@ use core::iter::once;
 use core::num::NonZeroU32;
 use core::ops::Deref;
 
-use super::irq_time::SeqCount;
+use super::seqcount::SeqCount;
 use super::values::{
     add, value, SwitchReason, KERNEL, NR_LATENCIES, NR_SIGNALS, NR_VALUES, SYSTEM, USER,
 };

@@ -16,8 +16,8 @@
 #include <linux/shmem_fs.h>
 #include <linux/slab.h>
 #include "../../../include/uapi/linux/perftrace.h"
-#include "../../base/helpers/work.h"
-#include "trace.h"
+#include "../../base/helpers/helpers.h"
+#include "helpers.h"
 
 /* The type Release in src/trace/rules/abi.rs has the layout of struct perftrace_release. */
 static_assert(sizeof(struct perftrace_release) == 16);

@@ -18,8 +18,7 @@
 #include <asm/fsgsbase.h>
 #include "../../../include/uapi/linux/perftrace.h"
 #include "../../base/helpers/helpers.h"
-#include "../../base/helpers/work.h"
-#include "trace.h"
+#include "helpers.h"
 
 /* The structures in src/trace/rules/abi.rs have the layout of the C structures. */
 static_assert(sizeof(struct perftrace_control) == 48 + 16 * sizeof(struct perftrace_slot));

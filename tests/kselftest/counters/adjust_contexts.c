@@ -5,7 +5,6 @@
  */
 #include "kselftest_pc.h"
 
-static struct pc pc;
 static __u32 first, second;
 
 static void test_all_contexts(void)
@@ -113,8 +112,7 @@ static void test_concurrent(void)
 int main(void)
 {
 	plan(3 * 7 + 17 + 3 + 4);
-	load_modules("");
-	pc_open(&pc);
+	load_and_map("");
 	pin_to_cpu(1);
 	first = driver_cmd("add contexts/n");
 	second = driver_cmd("add contexts/m");

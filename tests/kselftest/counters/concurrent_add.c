@@ -21,7 +21,6 @@
 #define SECOND_OF_PAIR	(NR_NAMES - NR_PAIRS)
 #define NR_ROUNDS	gate_or_long(2, 5)
 
-static struct pc pc;
 static int numbers[NR_NAMES];
 static volatile bool adding = true, deleting;
 static volatile __u32 nr_cycles;
@@ -135,15 +134,13 @@ int main(void)
 	int *failed;
 
 	plan(5);
-	load_modules("");
-	pc_open(&pc);
+	load_and_map("");
 	pin_to_cpu(0);
 	add_instances(0, NR_OTHERS);
 	for (int i = 0; i < NR_OTHERS; i++)
 		driver_cmd("del %d", numbers[i]);
 	pthread_create(&thread, NULL, add_and_delete_forever, NULL);
-	wait_until(nr_cycles > 10);
-	ok(nr_cycles > 10, "0.11 one instance is added and deleted more than 10 times");
+	ok(wait_until(nr_cycles > 10), "0.11 one instance is added and deleted more than 10 times");
 	before = nr_cycles;
 	is(add_instances(0, NR_OTHERS), NR_OTHERS,
 	   "0.10 perf_add of %d names beside one that is added and deleted: old numbers",

@@ -2,8 +2,6 @@
 /* Each instance has a signed 64-bit value per CPU, which only an update on that CPU changes. */
 #include "kselftest_pc.h"
 
-static struct pc pc;
-
 /* Tests the values of gauges, peaks and histograms. */
 static void test_kinds(void)
 {
@@ -50,8 +48,7 @@ int main(void)
 	__u32 a, b, same = 0;
 
 	plan(15);
-	load_modules("");
-	pc_open(&pc);
+	load_and_map("");
 	a = driver_cmd("add values/a");
 	b = driver_cmd("add values/b");
 	ok(a && b && a != b, "0.5 perf_add: two names get two numbers");

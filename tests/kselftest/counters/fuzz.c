@@ -25,7 +25,6 @@
 #define NR_CALLS	40000
 #define ARENA	(64UL << 20)
 
-static struct pc pc;
 static __u64 seed;
 static int counters, names, pipe_fd[2];
 static char *arena, text[1 << 16], buf[1 << 16];
@@ -417,13 +416,10 @@ static void run_user(bool unprivileged)
 	sigaction(SIGBUS, &action, NULL);
 	sigaction(SIGSEGV, &action, NULL);
 	signal(SIGPIPE, SIG_IGN);
-	if (pipe2(pipe_fd, O_NONBLOCK | O_CLOEXEC))
-		bail("pipe");
+	bail_if(pipe2(pipe_fd, O_NONBLOCK | O_CLOEXEC), "pipe");
 	arena = mmap(NULL, ARENA, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (arena == MAP_FAILED)
-		bail("arena");
-	if (unprivileged && (setgid(65534) || setuid(65534)))
-		bail("setuid");
+	bail_if(arena == MAP_FAILED, "arena");
+	bail_if(unprivileged && (setgid(65534) || setuid(65534)), "setuid");
 	for (int i = 0; i < nr_ops; i++) {
 		ops[random_below(sizeof(ops) / sizeof(*ops))]();
 		/* Removes the mappings that mremap() has left in the arena. */
@@ -444,14 +440,13 @@ int main(void)
 	nr_ops = scale_down(gate_or_long(NR_CALLS / 4, NR_CALLS));
 	if (getenv("CALLS"))
 		nr_ops = strtol(getenv("CALLS"), NULL, 0) / 2;
-	result = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	result = map_memory(4096, MAP_SHARED);
 	seed = (__u64)time(NULL) * 65537 + getpid();
 	if (getenv("SEED"))
 		seed = strtoull(getenv("SEED"), NULL, 0);
 	seed |= !seed;
 	note("SEED=%llu", (unsigned long long)seed);
-	load_modules("");
-	pc_open(&pc);
+	load_and_map("");
 	for (int i = 0; i < 700; i++)
 		driver_cmd("add fuzz/%d", i);
 	n = driver_cmd("add fuzz/x");

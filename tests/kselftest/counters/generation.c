@@ -9,7 +9,6 @@
 #define MIN_ACCEPTED	20000
 #define SECONDS	100
 
-static struct pc pc;
 static __u64 gen;
 
 /* Returns by how much gen1 and gen2 have increased since the last call, or -1 if the two differ. */
@@ -61,11 +60,10 @@ static void test_protocol(void)
 	n = driver_cmd("desc 32 0 2 1 1 0 -1 toggled/x");
 	driver_close();
 	start = pc.h->gen2;
-	writer = fork();
-	if (!writer) {
+	writer = fork_child({
 		pin_to_cpu(1);
 		toggle_forever(n);
-	}
+	});
 	pin_to_cpu(0);
 	while (pc.h->gen2 < start + 3)
 		sched_yield();
@@ -104,8 +102,7 @@ int main(void)
 	__u32 n;
 
 	plan(15);
-	load_modules("");
-	pc_open(&pc);
+	load_and_map("");
 	is(generations_since_last() >= 0, 1, "0.6 gen1 and gen2 are equal before any change");
 	n = driver_cmd("add generation/x");
 	is(generations_since_last(), 1, "0.6 perf_add increases both generations by one");

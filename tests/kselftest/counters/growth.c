@@ -6,8 +6,6 @@
  */
 #include "kselftest_pc.h"
 
-static struct pc pc;
-
 static int touch(const volatile void *p)
 {
 	return in_child((void)*(const volatile char *)p);
@@ -24,8 +22,7 @@ int main(void)
 	struct pc small;
 
 	plan(15);
-	load_modules("");
-	pc_open(&pc);
+	load_and_map("");
 	slots = h->pages_per_chunk * h->page_size / 8;
 	first = driver_cmd("add growth/first");
 	pin_to_cpu(1);

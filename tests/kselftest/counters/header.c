@@ -34,11 +34,9 @@ int main(void)
 	__u64 online = cpu_list("/sys/devices/system/cpu/online");
 	struct perfcounters_header first;
 	__u64 slots, before_ns = clock_ns(CLOCK_REALTIME), after_ns, stray = 0;
-	struct pc pc;
 
 	plan(22);
-	load_modules("");
-	pc_open(&pc);
+	load_and_map("");
 	h = &pc.geometry;
 	is(h->version, PERFCOUNTERS_VERSION, "0.3 header: version is PERFCOUNTERS_VERSION");
 	ok(h->min_size <= h->size && h->size <= h->page_size,
@@ -51,8 +49,7 @@ int main(void)
 	is(h->pages_per_chunk, 1, "0.3 header: pages_per_chunk is 1 by default");
 	is(h->max_instances, PERFCOUNTERS_MAX_INSTANCES,
 	   "0.3 header: max_instances is PERFCOUNTERS_MAX_INSTANCES");
-	ok(h->flags & PERFCOUNTERS_F_ATOMIC64,
-	   "0.3 header: PERFCOUNTERS_F_ATOMIC64 is set");
+	ok(h->flags & PERFCOUNTERS_F_ATOMIC64, "0.3 header: PERFCOUNTERS_F_ATOMIC64 is set");
 	is(h->counters_offset, h->page_size, "0.4 header: counters_offset is page_size");
 	is(h->desc_size, sizeof(struct perfcounters_desc),
 	   "0.3 header: desc_size is the size of a descriptor");
@@ -86,8 +83,7 @@ int main(void)
 	/* A reload of the module changes boot_id and loaded_ns. */
 	first = *h;
 	pc_close(&pc);
-	load_modules("");
-	pc_open(&pc);
+	load_and_map("");
 	ok(memcmp(first.boot_id, pc.geometry.boot_id, 16) &&
 	   memcmp(pc.geometry.boot_id, "\0\0\0\0\0\0\0\0", 8),
 	   "0.10 perfcounters.ko reloaded: boot_id is another one and not 0");

@@ -6,7 +6,6 @@
 #define PATH	"/dev/ide/host0/bus0/target0/lun0/part5"
 #define CYCLES	5
 
-static struct pc pc;
 static __u32 n;
 static volatile int stop;
 
@@ -68,8 +67,7 @@ static void test_cpu_hotplug(void)
 	is(pc_total(&pc, n), 16, "0.14 CPU 1 offline: the total still includes its value");
 	is(pc.h->gen2, gen, "0.14 CPU 1 offline: the generation does not change");
 	added = driver_cmd("add hotplug/while_offline");
-	is(pc_value(&pc, 1, added), 0,
-	   "0.14 CPU 1 offline: a new instance is 0 on it");
+	is(pc_value(&pc, 1, added), 0, "0.14 CPU 1 offline: a new instance is 0 on it");
 	driver_cmd("del %u", added);
 	driver_cmd("add hotplug/while_offline");
 	is(pc_value(&pc, 1, added), 0,
@@ -125,8 +123,7 @@ static void test_driver_reload(void)
 int main(void)
 {
 	plan(21);
-	load_modules("");
-	pc_open(&pc);
+	load_and_map("");
 	n = driver_cmd("add %s", PATH);
 	ok(pc_name_is(&pc, n, PATH),
 	   "0.14 an instance named after a partition is one instance for all CPUs");

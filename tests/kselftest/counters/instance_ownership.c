@@ -12,8 +12,6 @@
  */
 #define NAMES	1100
 
-static struct pc pc;
-
 /* Returns the number of instances careless/... that are in state @state. */
 static int count_careless(unsigned int state)
 {
@@ -120,8 +118,7 @@ static void test_errno_arguments(void)
 int main(void)
 {
 	plan(23);
-	load_modules("");
-	pc_open(&pc);
+	load_and_map("");
 	test_unload_without_delete();
 	test_init_fails();
 	test_names_of_other_driver();

@@ -9,15 +9,12 @@
 int main(void)
 {
 	static const int sizes[] = { 3, 7 };
-	struct pc pc;
 
 	plan(2 * 3);
 	for (int i = 0; i < 2; i++) {
-		char params[40];
 		long long n, added = 0;
 
-		snprintf(params, sizeof(params), "pages_per_chunk=%d", sizes[i]);
-		load_modules(params);
+		load_modules(format_text("pages_per_chunk=%d", sizes[i]));
 		n = driver_cmd("add first");
 		driver_cmd("adjust %lld 5", n);
 		while (added < 2000 && driver_cmd("desc 32 4 1 0 64 0 -1 h/%lld", added) > 0)

@@ -9,7 +9,6 @@
 #define INSTANCES	300
 #define RUN		64
 
-static struct pc pc;
 static __u32 numbers[INSTANCES];
 
 /* Computes the offset of a slot independently of perfcounters_offset() in the header file. */
@@ -43,11 +42,8 @@ static void test_geometry(unsigned int pages)
 	bool aligned = true, offsets_match = true, values_match = true, whole = true;
 	bool first_unchanged;
 	__u32 last, slots = pages * 512, first;
-	char params[40];
 
-	snprintf(params, sizeof(params), "pages_per_chunk=%u", pages);
-	load_modules(params);
-	pc_open(&pc);
+	load_and_map(format_text("pages_per_chunk=%u", pages));
 	is(h->pages_per_chunk, pages, "0.3 pages_per_chunk=%u: the header has the value", pages);
 	first = driver_cmd("add layout/early");
 	pin_to_cpu(1);
@@ -118,12 +114,10 @@ int main(void)
 	for (unsigned int pages = 1; pages <= 8; pages++)
 		test_geometry(pages);
 	for (int i = 0; i < 4; i++) {
-		char params[40];
 		int log = klog_open();
 
 		unload_modules();
-		snprintf(params, sizeof(params), "pages_per_chunk=%s", bad[i]);
-		is(insmod("perfcounters", params), -EINVAL,
+		is(insmod("perfcounters", format_text("pages_per_chunk=%s", bad[i])), -EINVAL,
 		   "0.3 pages_per_chunk=%s: insmod is EINVAL",
 		   bad[i]);
 		ok(klog_has(log, advice),
@@ -134,8 +128,7 @@ int main(void)
 	pc_open(&one);
 	cpu0 = perfcounters_offset(&one.geometry, 0, 0);
 	cpu1 = perfcounters_offset(&one.geometry, 1, 0);
-	ok(cpu0 / 4096 != cpu1 / 4096,
-	   "0.15 slots of different CPUs are in different pages");
+	ok(cpu0 / 4096 != cpu1 / 4096, "0.15 slots of different CPUs are in different pages");
 	pc_close(&one);
 	return finish();
 }

@@ -8,8 +8,6 @@
 
 #define DEVICES	100
 
-static struct pc pc;
-
 static void test_one_name(void)
 {
 	__u32 n = driver_cmd("add lifecycle/x"), second, other;
@@ -153,8 +151,7 @@ static void test_devices(void)
 int main(void)
 {
 	plan(29 + 10);
-	load_modules("");
-	pc_open(&pc);
+	load_and_map("");
 	test_one_name();
 	test_driver_reload();
 	test_histogram();

@@ -17,7 +17,6 @@
 #define PAGE	4096
 #define MIB	(1 << 20)
 
-static struct pc pc;
 static __u32 first;
 
 /* Compares a CPU list of sysfs, such as "0-1,254", with a bitmap of the header. */
@@ -265,8 +264,7 @@ int main(void)
 	long long percpu, again;
 
 	plan(22);
-	load_modules("");
-	pc_open(&pc);
+	load_and_map("");
 	test_layout();
 	test_hotplug();
 	test_full_table();

@@ -34,8 +34,7 @@ static int open_and_read(void)
 __attribute__((noreturn))
 static void read_as_user(void)
 {
-	if (setresgid(USER, USER, USER) || setresuid(USER, USER, USER))
-		bail("setresuid");
+	bail_if(setresgid(USER, USER, USER) || setresuid(USER, USER, USER), "setresuid");
 	for (int i = 0; i < NR_FILES && !report->error; i++) {
 		report->error = open_and_read();
 		report->nr_read += !report->error;
@@ -50,9 +49,7 @@ static pid_t fork_user(void)
 	pid_t child;
 
 	memset(report, 0, sizeof(*report));
-	child = fork();
-	if (!child)
-		read_as_user();
+	child = fork_child(read_as_user());
 	wait_until(report->done);
 	return child;
 }
@@ -85,8 +82,7 @@ static void test_user(void)
 int main(void)
 {
 	plan(4);
-	report = mmap(NULL, sizeof(*report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-		      -1, 0);
+	report = map_memory(sizeof(*report), MAP_SHARED);
 	load_modules("");
 	for (int i = 0; i < NR_NAMES; i++)
 		driver_cmd("add charged/%0100d", i);

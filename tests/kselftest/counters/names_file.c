@@ -5,16 +5,12 @@
 #define NAMES	"/dev/perfcounters_names"
 #define PATH	"/dev/ide/host0/bus0/target0/lun0/part5"
 
-static struct pc pc;
 static char text[1 << 20];
 
 /* Returns true if the text contains the expected line of instance @n. */
 static bool has_line(const char *text, __u32 n, const char *state, const char *name)
 {
-	char line[200];
-
-	snprintf(line, sizeof(line), "\n%u\t%s\t%s\n", n, state, name);
-	return strstr(text, line);
+	return strstr(text, format_text("\n%u\t%s\t%s\n", n, state, name));
 }
 
 /* Returns true if the text has one line for each used descriptor, in order, and no other lines. */
@@ -51,8 +47,7 @@ int main(void)
 	int fd, fields;
 
 	plan(18);
-	load_modules("");
-	pc_open(&pc);
+	load_and_map("");
 	path = driver_cmd("add %s", PATH);
 	utf8 = driver_cmd("add Zähler mit Leerzeichen");
 	hist = driver_cmd("desc 32 4 3 -9 10 0 4 helpnames/hist");

@@ -46,10 +46,7 @@ static void add_pair(const char *a, const char *b)
 
 static int64_t proc_net_dev(const char *interface, int column)
 {
-	char first[40];
-
-	snprintf(first, sizeof(first), "%s:", interface);
-	return proc_field("/proc/net/dev", first, column);
+	return proc_field("/proc/net/dev", format_text("%s:", interface), column);
 }
 
 /* Sends @nr frames of 60 to 159 bytes, which begin with @header. */
@@ -62,8 +59,7 @@ static void send_frames(const char *sender, const char *header, int nr)
 	memcpy(frame, header, HEADER_BYTES);
 	to.sll_ifindex = if_nametoindex(sender);
 	for (int i = 0; i < nr; i++)
-		if (sendto(fd, frame, 60 + i % 100, 0, (void *)&to, sizeof(to)) < 0)
-			bail("sendto");
+		bail_if(sendto(fd, frame, 60 + i % 100, 0, (void *)&to, sizeof(to)) < 0, "sendto");
 	close(fd);
 }
 
@@ -106,10 +102,8 @@ struct counter {
 static int64_t provider_total(const void *arg)
 {
 	const struct counter *counter = arg;
-	char name[80];
 
-	snprintf(name, sizeof(name), "net/%s/%s", counter->interface, counter->word);
-	return total_by_name(name);
+	return total_by_name(format_text("net/%s/%s", counter->interface, counter->word));
 }
 
 static int64_t proc_value(const void *arg)

@@ -17,13 +17,10 @@ static void send_netlink(const struct nlmsghdr *request, const char *what)
 		char rest[1024];
 	} ack;
 
-	if (send(fd, request, request->nlmsg_len, 0) < 0 ||
-	    recv(fd, &ack, sizeof(ack), 0) < (ssize_t)NLMSG_LENGTH(sizeof(ack.error)) ||
-	    ack.message.nlmsg_type != NLMSG_ERROR)
-		bail("netlink");
-	errno = -ack.error.error;
-	if (errno)
-		bail(what);
+	bail_if(send(fd, request, request->nlmsg_len, 0) < 0 ||
+		recv(fd, &ack, sizeof(ack), 0) < (ssize_t)NLMSG_LENGTH(sizeof(ack.error)) ||
+		ack.message.nlmsg_type != NLMSG_ERROR, "netlink");
+	bail_on_error(ack.error.error, what);
 	close(fd);
 }
 

@@ -19,7 +19,6 @@ struct result {
 	__s64 first, last;
 };
 
-static struct pc pc;
 static __u32 ticks, requests, bytes;
 
 static void forbid_system_calls(void)
@@ -32,9 +31,8 @@ static void forbid_system_calls(void)
 	};
 	struct sock_fprog prog = { sizeof(filter) / sizeof(*filter), filter };
 
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
-	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog))
-		_exit(2);
+	exit_if(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+		prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog), 2);
 }
 
 /*
@@ -86,23 +84,19 @@ int main(void)
 
 	plan(6);
 	load_modules("");
-	errno = -insmod("sample_c", "period_us=1000");
-	if (errno)
-		bail("insmod sample_c");
+	bail_on_error(insmod("sample_c", "period_us=1000"), "insmod sample_c");
 	pc_open(&pc);
 	ticks = pc_find(&pc, "sample_c/ticks");
 	requests = pc_find(&pc, "sample_c/requests");
 	bytes = pc_find(&pc, "sample_c/bytes");
-	r = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	r = map_memory(4096, MAP_SHARED);
 
 	is(in_child({
 		forbid_system_calls();
 		getppid();
 	}), -SIGSYS, "0.15 seccomp filter: a process is killed by SIGSYS at its first system call");
 
-	pid = fork();
-	if (!pid)
-		read_without_system_calls(r);
+	pid = fork_child(read_without_system_calls(r));
 	wait4(pid, &status, 0, &usage);
 	note("%llu snapshots of %llu tries, %lld ticks meanwhile", (unsigned long long)r->snapshots,
 	     (unsigned long long)r->tries, (long long)(r->last - r->first));

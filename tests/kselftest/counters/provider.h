@@ -5,25 +5,18 @@
 
 #include "kselftest_pc.h"
 
-static struct pc pc;
-
 /* Runs a shell command, which must succeed. */
 static void shell(const char *command)
 {
-	if (system(command))
-		bail(command);
+	bail_if(system(command), command);
 }
 
 /* Loads perfcounters.ko and one provider, and no other module of the project. */
 static void load_provider(const char *module)
 {
 	unload_modules();
-	errno = -insmod("perfcounters", "");
-	if (errno)
-		bail("insmod perfcounters");
-	errno = -insmod(module, "");
-	if (errno)
-		bail(module);
+	load_module("perfcounters");
+	load_module(module);
 	pc_open(&pc);
 	atexit(exit_cleanup);
 }

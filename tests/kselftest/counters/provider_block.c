@@ -14,10 +14,7 @@ static char partition[34];	/* first partition of the disk */
  */
 static bool has_instance(const char *device)
 {
-	char name[80];
-
-	snprintf(name, sizeof(name), "block/%s/reads", device);
-	return pc_find(&pc, name);
+	return pc_find(&pc, format_text("block/%s/reads", device));
 }
 
 /* Bails out if the kernel sends no cache flushes to the disk. */
@@ -26,22 +23,18 @@ static void check_write_cache(void)
 	char path[64], text[40];
 
 	snprintf(path, sizeof(path), "/sys/block/%s/queue/write_cache", disk);
-	if (strcmp(read_file(path, text, sizeof(text)), "write back\n"))
-		bail(path);
+	bail_if(strcmp(read_file(path, text, sizeof(text)), "write back\n"), path);
 }
 
 static void add_disk(void)
 {
-	char path[64];
-
 	if (system("modprobe sd_mod; modprobe scsi_debug dev_size_mb=16 num_parts=2 delay=0"))
 		bail("modprobe scsi_debug");
 	for (int tries = 0; tries < 3000; tries++, sleep_ms(20)) {
 		for (char letter = 'a'; letter < 'e'; letter++) {
 			snprintf(disk, sizeof(disk), "sd%c", letter);
 			snprintf(partition, sizeof(partition), "%s1", disk);
-			snprintf(path, sizeof(path), "/dev/%s", partition);
-			if (!access(path, F_OK))
+			if (!access(format_text("/dev/%s", partition), F_OK))
 				return;
 		}
 	}
@@ -68,12 +61,10 @@ static void do_io(void)
 
 		snprintf(path, sizeof(path), "/dev/%s", names[d]);
 		fd = open(path, O_RDWR | O_DIRECT);
-		if (fd < 0)
-			bail(path);
+		bail_if(fd < 0, path);
 		for (int i = 0; i < 100; i++) {
-			if (pread(fd, buf, 4096 << (i % 5), 65536 * 20) < 0 ||
-			    pwrite(fd, buf, 4096 << (i % 5), 65536 * 40) < 0)
-				bail("I/O");
+			bail_if(pread(fd, buf, 4096 << (i % 5), 65536 * 20) < 0 ||
+				pwrite(fd, buf, 4096 << (i % 5), 65536 * 40) < 0, "I/O");
 		}
 		fsync(fd);
 		close(fd);
@@ -92,11 +83,9 @@ static void flush(void)
 
 		snprintf(path, sizeof(path), "/dev/%s", names[d]);
 		fd = open(path, O_RDWR);
-		if (fd < 0)
-			bail(path);
+		bail_if(fd < 0, path);
 		for (int i = 0; i < 50; i++)
-			if (fsync(fd))
-				bail("fsync");
+			bail_if(fsync(fd), "fsync");
 		close(fd);
 	}
 }
@@ -108,10 +97,9 @@ static void flush(void)
 static int64_t diskstats(const char *name, int column)
 {
 	static char buf[1 << 14];
-	char want[40];
 	char *line;
+	const char *want = format_text(" %s ", name);
 
-	snprintf(want, sizeof(want), " %s ", name);
 	line = strstr(read_file("/proc/diskstats", buf, sizeof(buf)), want);
 	if (!line)
 		return -1;
@@ -133,12 +121,14 @@ static const struct counter flushes = { "flushes", 15 };
 
 static const char *device;
 
+static int64_t disk_total(const char *word)
+{
+	return total_by_name(format_text("block/%s/%s", device, word));
+}
+
 static int64_t provider_total(const void *arg)
 {
-	char name[80];
-
-	snprintf(name, sizeof(name), "block/%s/%s", device, ((const struct counter *)arg)->word);
-	return total_by_name(name);
+	return disk_total(((const struct counter *)arg)->word);
 }
 
 static int64_t diskstats_value(const void *arg)
@@ -198,18 +188,15 @@ static void test_flushes(void)
 
 static void test_times(void)
 {
-	char time[80], latency[80], reads[80];
 	int64_t ns, ms, requests;
 
-	snprintf(time, sizeof(time), "block/%s/read_time", disk);
-	snprintf(reads, sizeof(reads), "block/%s/reads", disk);
-	snprintf(latency, sizeof(latency), "block/%s/read_latency", disk);
-	ns = total_by_name(time);
-	requests = total_by_name(reads);
+	device = disk;
+	ns = disk_total("read_time");
+	requests = disk_total("reads");
 	ms = diskstats(disk, 3);
 	do_io();
-	ns = total_by_name(time) - ns;
-	requests = total_by_name(reads) - requests;
+	ns = disk_total("read_time") - ns;
+	requests = disk_total("reads") - requests;
 	ms = diskstats(disk, 3) - ms;
 	note("%lld reads took %lld ns, /proc/diskstats says %lld ms", (long long)requests,
 	     (long long)ns, (long long)ms);
@@ -221,7 +208,7 @@ static void test_times(void)
 	 */
 	ok(ns / 1000000 >= ms - 1 && ns / 1000000 <= ms + requests + 1,
 	   "0.15 block: read time is that of /proc/diskstats");
-	is(histogram_sum(latency), total_by_name(reads),
+	is(histogram_sum(format_text("block/%s/read_latency", disk)), disk_total("reads"),
 	   "0.15 block: the latency histogram holds every read");
 }
 

@@ -18,16 +18,13 @@ static void fill_table(void)
 {
 	long long n = 0;
 
-	errno = -insmod("test_driver", "");
-	if (errno)
-		bail("insmod test_driver");
+	load_module("test_driver");
 	for (int i = 0; n >= 0; i++)
 		n = driver_cmd("desc 32 4 1 0 64 0 -1 full/hist%d", i);
 	n = 0;
 	for (int i = 0; n >= 0; i++)
 		n = driver_cmd("add full/%d", i);
-	if (n != -ENOSPC)
-		bail("fill the table");
+	bail_if(n != -ENOSPC, "fill the table");
 }
 
 static void call_getpid_i386(void)
@@ -54,9 +51,7 @@ static void add_interfaces(void)
 
 static void raise_interrupts(void)
 {
-	errno = -insmod("irq_lines", "lines=20");
-	if (errno)
-		bail("insmod irq_lines");
+	bail_on_error(insmod("irq_lines", "lines=20"), "insmod irq_lines");
 	for (int i = 0; i < 10; i++) {
 		write_file("/sys/module/irq_lines/parameters/fire", "1");
 		sleep_ms(20);
@@ -74,8 +69,7 @@ static void read_disks(void)
 
 		snprintf(path, sizeof(path), "/dev/nullb%d", i);
 		fd = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
-		if (fd < 0 || read(fd, block, 4096) != 4096)
-			bail(path);
+		bail_if(fd < 0 || read(fd, block, 4096) != 4096, path);
 		close(fd);
 		sleep_ms(10);
 	}

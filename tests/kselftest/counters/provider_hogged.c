@@ -9,42 +9,10 @@
  * adds the instances of the interface's new name later.
  */
 #include "provider.h"
+#include "hog.h"
 #include <net/if.h>
-#include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
-
-static const char fair_server[] = "/sys/kernel/debug/sched/fair_server/cpu1/runtime";
-static const char rt_runtime[] = "/proc/sys/kernel/sched_rt_runtime_us";
-
-static struct {
-	volatile int running, stop;
-} *hog;
-
-static void set_fifo_priority(int priority)
-{
-	struct sched_param param = { .sched_priority = priority };
-
-	if (sched_setscheduler(0, SCHED_FIFO, &param))
-		_exit(1);
-	pin_to_cpu(1);
-}
-
-static pid_t start_hog(void)
-{
-	pid_t pid = fork();
-
-	if (!pid) {
-		set_fifo_priority(50);
-		hog->running = 1;
-		while (!hog->stop)
-			;
-		_exit(0);
-	}
-	wait_until(hog->running);
-	return pid;
-}
 
 static int rename_interface(const char *from, const char *to)
 {
@@ -60,30 +28,21 @@ static int rename_interface(const char *from, const char *to)
 
 int main(void)
 {
-	char was_fair[32] = "", was_rt[32] = "";
-	bool has_fair = !access(fair_server, W_OK);
 	int status = -1, waits = 0;
 	pid_t pid, renames;
 
 	plan(5);
 	pin_to_cpu(0);
-	hog = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	shell("modprobe veth");
 	load_provider("pfc_net");
 	shell("ip link add pcv0 type veth");
 	ok(pc_find(&pc, "net/pcv0/tx_packets"), "0.14 net: a new interface has instances");
-	if (has_fair) {
-		read_file(fair_server, was_fair, sizeof(was_fair));
-		write_file(fair_server, "0");
-	}
-	read_file(rt_runtime, was_rt, sizeof(was_rt));
-	write_file(rt_runtime, "-1");
+	allow_hog();
 	pid = start_hog();
-	renames = fork();
-	if (!renames) {
+	renames = fork_child({
 		set_fifo_priority(60);
 		_exit(rename_interface("pcv0", "pcv9"));
-	}
+	});
 	while (waitpid(renames, &status, WNOHANG) != renames && waits++ < 10000)
 		sleep_ms(1);
 	if (!ok(waits < 10000 && WIFEXITED(status) && !WEXITSTATUS(status),
@@ -93,11 +52,8 @@ int main(void)
 		wait_until(pc_find(&pc, "net/pcv9/tx_packets"));
 	ok(pc_find(&pc, "net/pcv9/tx_packets") && !pc_find(&pc, "net/pcv0/tx_packets"),
 	   "9.2 net: instances of a new name are added while the SCHED_FIFO thread is busy");
-	hog->stop = 1;
-	waitpid(pid, NULL, 0);
-	write_file(rt_runtime, was_rt);
-	if (has_fair)
-		write_file(fair_server, was_fair);
+	stop_hog(pid);
+	restore_rt_limits();
 	if (waits >= 10000)
 		waitpid(renames, &status, 0);
 	/*
@@ -106,9 +62,8 @@ int main(void)
 	 * can be added.
 	 */
 	shell("ip link set veth0 name pcv1");
-	if (rename_interface("pcv9", "pcvx") || rename_interface("pcv1", "pcv9") ||
-	    rename_interface("pcvx", "pcv1"))
-		bail("rename");
+	bail_if(rename_interface("pcv9", "pcvx") || rename_interface("pcv1", "pcv9") ||
+		rename_interface("pcvx", "pcv1"), "rename");
 	wait_until(pc_find(&pc, "net/pcv9/tx_packets") && pc_find(&pc, "net/pcv1/tx_packets") &&
 		   !pc_find(&pc, "net/pcvx/tx_packets"));
 	ok(pc_find(&pc, "net/pcv9/tx_packets") && pc_find(&pc, "net/pcv1/tx_packets") &&
@@ -118,11 +73,9 @@ int main(void)
 	 * The interface may be deleted after it was renamed and before the worker has added the
 	 * instances of the new name.
 	 */
-	if (rename_interface("pcv9", "pcv8"))
-		bail("rename");
+	bail_if(rename_interface("pcv9", "pcv8"), "rename");
 	shell("ip link del pcv8");
-	wait_until(!pc_find(&pc, "net/pcv8/tx_packets") && !pc_find(&pc, "net/pcv9/tx_packets"));
-	ok(!pc_find(&pc, "net/pcv8/tx_packets") && !pc_find(&pc, "net/pcv9/tx_packets"),
+	ok(wait_until(!pc_find(&pc, "net/pcv8/tx_packets") && !pc_find(&pc, "net/pcv9/tx_packets")),
 	   "0.14 net: an interface deleted just after its rename has no live instances");
 	return finish();
 }

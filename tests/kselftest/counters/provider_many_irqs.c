@@ -56,10 +56,7 @@ static void read_instances(void)
 
 static void raise_interrupts(int times)
 {
-	char text[20];
-
-	snprintf(text, sizeof(text), "%d", times);
-	write_file("/sys/module/irq_lines/parameters/fire", text);
+	write_file("/sys/module/irq_lines/parameters/fire", format_text("%d", times));
 }
 
 /*
@@ -85,17 +82,12 @@ static void test_lines(int nr)
 {
 	int log, want;
 	struct line_sums before;
-	char text[40];
 	__u64 changes;
 
-	snprintf(text, sizeof(text), "lines=%d", nr);
 	load_provider("pfc_irq");
 	log = klog_open();
-	errno = -insmod("irq_lines", text);
-	if (errno)
-		bail("insmod lines");
-	read_file("/sys/module/irq_lines/parameters/first", text, sizeof(text));
-	first = atol(text);
+	bail_on_error(insmod("irq_lines", format_text("lines=%d", nr)), "insmod irq_lines");
+	first = read_number("/sys/module/irq_lines/parameters/first");
 	lines = nr;
 	read_instances();
 	want = nr < MAX_ENTRIES ? nr : MAX_ENTRIES;

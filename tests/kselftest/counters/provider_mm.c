@@ -9,11 +9,8 @@
 static void touch_pages(void)
 {
 	size_t page = getpagesize();
-	char *p = mmap(NULL, PAGES * page, PROT_READ | PROT_WRITE,
-		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *p = map_memory(PAGES * page, MAP_PRIVATE);
 
-	if (p == MAP_FAILED)
-		bail("mmap");
 	madvise(p, PAGES * page, MADV_NOHUGEPAGE);
 	for (size_t i = 0; i < PAGES; i++)
 		p[i * page] = 1;
@@ -24,16 +21,13 @@ static void touch_pages(void)
 static void touch_pages_by_kernel(void)
 {
 	size_t page = getpagesize();
-	char *p = mmap(NULL, PAGES * page, PROT_READ | PROT_WRITE,
-		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *p = map_memory(PAGES * page, MAP_PRIVATE);
 	int fd = open("/dev/zero", O_RDONLY);
 
-	if (p == MAP_FAILED || fd < 0)
-		bail("mmap");
+	bail_if(fd < 0, "/dev/zero");
 	madvise(p, PAGES * page, MADV_NOHUGEPAGE);
 	for (size_t i = 0; i < PAGES; i++)
-		if (read(fd, p + i * page, 1) != 1)
-			bail("read");
+		bail_if(read(fd, p + i * page, 1) != 1, "read");
 	close(fd);
 	munmap(p, PAGES * page);
 }

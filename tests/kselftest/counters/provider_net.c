@@ -13,8 +13,7 @@
  */
 static bool has_instances(const char *name)
 {
-	wait_until(pc_find(&pc, name));
-	return pc_find(&pc, name);
+	return wait_until(pc_find(&pc, name));
 }
 
 static void add_interfaces(void)
@@ -54,9 +53,8 @@ static void send_broadcasts(void)
 	    setsockopt(fd, SOL_SOCKET, SO_BROADCAST, &on, sizeof(on)))
 		bail("a socket for broadcasts");
 	for (int i = 0; i < 200; i++)
-		if (sendto(fd, data, sizeof(data), 0, (void *)&to, sizeof(to)) < 0 ||
-		    recv(sink, data, sizeof(data), 0) < 0)
-			bail("a broadcast");
+		bail_if(sendto(fd, data, sizeof(data), 0, (void *)&to, sizeof(to)) < 0 ||
+			recv(sink, data, sizeof(data), 0) < 0, "a broadcast");
 	close(fd);
 	close(sink);
 }
@@ -70,15 +68,13 @@ static void send_datagrams(void)
 	int sink = socket(AF_INET, SOCK_DGRAM, 0), fd = socket(AF_INET, SOCK_DGRAM, 0);
 	char data[500] = "";
 
-	if (bind(sink, (void *)&to, sizeof(to)))
-		bail("bind");
+	bail_if(bind(sink, (void *)&to, sizeof(to)), "bind");
 	/*
 	 * Each datagram is received before the next one is sent, so that it is counted completely.
 	 */
 	for (int i = 0; i < 200; i++)
-		if (sendto(fd, data, 1 + i, 0, (void *)&to, sizeof(to)) < 0 ||
-		    recv(sink, data, sizeof(data), 0) < 0)
-			bail("a datagram");
+		bail_if(sendto(fd, data, 1 + i, 0, (void *)&to, sizeof(to)) < 0 ||
+			recv(sink, data, sizeof(data), 0) < 0, "a datagram");
 	close(fd);
 	close(sink);
 }

@@ -44,10 +44,7 @@ static void add_with_index(int index)
 
 static int nr_repeated(void)
 {
-	char text[20] = "";
-
-	read_file("/sys/module/hold_interface/parameters/repeated", text, sizeof(text));
-	return atoi(text);
+	return read_number("/sys/module/hold_interface/parameters/repeated");
 }
 
 static void send_to_dummy(void)
@@ -70,9 +67,7 @@ int main(void)
 	shell("modprobe dummy numdummies=0; ip link add pch0 type dummy");
 	load_provider("pfc_net");
 	index = if_nametoindex("pch0");
-	errno = -insmod("hold_interface", "interface=pch0");
-	if (errno)
-		bail("insmod hold_interface");
+	bail_on_error(insmod("hold_interface", "interface=pch0"), "insmod hold_interface");
 	atexit(release_interface);
 	/* "ip link del" waits until hold_interface is unloaded, so it runs in the background. */
 	shell("ip link del pch0 &");

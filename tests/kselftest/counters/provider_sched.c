@@ -23,13 +23,11 @@ static void ping_pong(void)
 
 	pin_to_cpu(0);
 
-	if (pipe(to_child) || pipe(from_child))
-		bail("pipe");
-	if (!fork()) {
+	bail_if(pipe(to_child) || pipe(from_child), "pipe");
+	fork_child({
 		while (read(to_child[0], &byte, 1) == 1 && byte != 'q')
 			write(from_child[1], &byte, 1);
-		_exit(0);
-	}
+	});
 	for (int i = 0; i < 300; i++) {
 		write(to_child[1], &byte, 1);
 		read(from_child[0], &byte, 1);

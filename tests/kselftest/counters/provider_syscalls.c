@@ -41,8 +41,7 @@ static int refuse_getppid(void)
 
 static void call_refused_getppid(void)
 {
-	if (in_child(_exit(refuse_getppid() != 1000)))
-		bail("getppid() that seccomp refuses");
+	bail_if(in_child(_exit(refuse_getppid() != 1000)), "getppid() that seccomp refuses");
 }
 
 static int64_t provider_reads(const void *arg)

@@ -7,7 +7,6 @@
 #include <sys/ptrace.h>
 #include <sys/uio.h>
 
-static struct pc pc;
 static size_t page;
 static __u32 n;
 
@@ -114,10 +113,9 @@ static void test_fork(void)
 /* Tests writes by the kernel on behalf of a process, some of them with FOLL_FORCE. */
 static void test_forced_writes(void)
 {
-	char target[64];
 	char x = 1;
 	struct iovec local = { &x, 1 }, remote = { (void *)pc.base, 1 };
-	int mem, child, status;
+	int mem, child;
 
 	mem = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
 	is(pwrite(mem, &x, 1, (off_t)pc.base) < 0 ? errno : 0, EIO,
@@ -128,11 +126,10 @@ static void test_forced_writes(void)
 
 	child = fork_sleeper();
 	ptrace(PTRACE_ATTACH, child, 0, 0);
-	waitpid(child, &status, 0);
+	waitpid(child, NULL, 0);
 	is(ptrace(PTRACE_POKEDATA, child, pc.base, 1L) < 0 ? errno : 0, EIO,
 	   "0.1 PTRACE_POKEDATA into a child's counter pages fails");
-	snprintf(target, sizeof(target), "/proc/%d/mem", child);
-	mem = open(target, O_RDWR | O_CLOEXEC);
+	mem = open(format_text("/proc/%d/mem", child), O_RDWR | O_CLOEXEC);
 	is(pwrite(mem, &x, 1, (off_t)pc.base) < 0 ? errno : 0, EIO,
 	   "0.1 pwrite to a child's /proc/PID/mem at the counter pages fails");
 	close(mem);
@@ -181,8 +178,7 @@ int main(void)
 	char before[112];
 
 	plan(32);
-	load_modules("");
-	pc_open(&pc);
+	load_and_map("");
 	page = getpagesize();
 	n = driver_cmd("add readonly/x");
 	memcpy(before, pc.base, sizeof(before));

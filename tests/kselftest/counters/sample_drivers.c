@@ -2,14 +2,9 @@
 /* Tests that the sample drivers in C and in Rust count as their head comments say. */
 #include "kselftest_pc.h"
 
-static struct pc pc;
-
 static __u32 find_instance(const char *driver, const char *what)
 {
-	char name[60];
-
-	snprintf(name, sizeof(name), "%s/%s", driver, what);
-	return pc_find(&pc, name);
+	return pc_find(&pc, format_text("%s/%s", driver, what));
 }
 
 /*
@@ -113,8 +108,7 @@ static void test_gauge_and_peak(void)
 int main(void)
 {
 	plan(22);
-	load_modules("");
-	pc_open(&pc);
+	load_and_map("");
 	test_driver_counts("sample_c");
 	ok(pc.desc[1].instance == 1, "0.2 the first instance number is 1");
 	test_driver_counts("sample_rust");

@@ -11,7 +11,6 @@
 #define COMPLETED(word)	((word) >> PERFCOUNTERS_SEQ_SHIFT)
 #define NR_FLIPS	20000
 
-static struct pc pc;
 static __u32 first, second;
 static volatile int stop;
 static volatile unsigned long reads;
@@ -70,7 +69,6 @@ static volatile bool held; /* set after the group of updates has ended */
 
 static void *hold_group(void *unused)
 {
-	(void)unused;
 	pin_to_cpu(1);
 	driver_cmd("hold %u %u 1000 700", first, second);
 	held = true;
@@ -150,7 +148,6 @@ static void test_hidden_change(void)
  */
 static void *flip_value(void *unused)
 {
-	(void)unused;
 	pin_to_cpu(1);
 	/*
 	 * Continue until the reader has read 1,000 times, because the reader may get little CPU
@@ -190,8 +187,7 @@ static void test_tearing(void)
 int main(void)
 {
 	plan(18);
-	load_modules("");
-	pc_open(&pc);
+	load_and_map("");
 	first = driver_cmd("add seqflag/a");
 	second = driver_cmd("add seqflag/b");
 	pin_to_cpu(0);

@@ -73,8 +73,7 @@ static void start_roles(pid_t pid[NR_ROLES], __u32 base)
 {
 	for (int i = 0; i < NR_ROLES; i++) {
 		pid[i] = fork();
-		if (pid[i] < 0)
-			bail("fork");
+		bail_if(pid[i] < 0, "fork");
 		if (pid[i])
 			continue;
 		seed = base + 7919 * (i + 1);
@@ -161,13 +160,11 @@ static void test_mapping_holds_module(void)
 		err = rmmod("perfcounters");
 		expect(err == -EWOULDBLOCK, WRONG_RMMOD, "rmmod perfcounters while mapped: %d",
 		       err);
-		if (pipe(pipe_fds))
-			bail("pipe");
-		pid = fork();
-		if (!pid) {
+		bail_if(pipe(pipe_fds), "pipe");
+		pid = fork_child({
 			close(pipe_fds[1]);
 			_exit(read(pipe_fds[0], &byte, 1) != 0);
-		}
+		});
 		close(pipe_fds[0]);
 		if (i == 19)
 			pc_close(&pc);
@@ -192,8 +189,7 @@ static void run_session(int seconds, bool whole, __u32 base)
 	time_t start_time = time(NULL);
 	pid_t pid[NR_ROLES];
 
-	load_modules("");
-	pc_open(&pc);
+	load_and_map("");
 	memset(shared->pair_count, 0, sizeof(shared->pair_count));
 	memset(shared->sum_of_all, 0, sizeof(shared->sum_of_all));
 	memset(shared->number, 0, sizeof(shared->number));
@@ -214,7 +210,7 @@ static void run_session(int seconds, bool whole, __u32 base)
 	driver_close();
 	start_roles(pid, base);
 	while (time(NULL) < start_time + seconds ||
-	       (time(NULL) < start_time + gate_or_long(80, 16) * seconds &&
+	       (time(NULL) < start_time + gate_or_long(80, 27) * seconds &&
 		(pc.h->nr_chunks < max_chunks() || (whole && !has_enough_events()))))
 		sleep_ms(100);
 	stop_roles(pid);
@@ -237,10 +233,7 @@ int main(void)
 	struct meminfo_kb before, after;
 
 	plan(21);
-	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
-		      0);
-	if (shared == MAP_FAILED)
-		bail("mmap");
+	shared = map_memory(sizeof(*shared), MAP_SHARED);
 	note("seed %u", base);
 	unload_modules();
 
@@ -250,10 +243,10 @@ int main(void)
 	 * After the second session, the kernel's allocators must not keep more memory than after
 	 * the first session.
 	 */
-	run_session(gate_or_long(1, 5), false, base);
+	run_session(gate_or_long(1, 2), false, base);
 	before = settled_meminfo_kb();
 	memset(shared->count, 0, sizeof(shared->count));
-	run_session(gate_or_long(3, 15), true, base + 1);
+	run_session(gate_or_long(3, 9), true, base + 1);
 	after = settled_meminfo_kb();
 
 	for (int e = 0; e < NR_EVENTS; e++)

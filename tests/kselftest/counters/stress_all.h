@@ -114,8 +114,6 @@ static struct shared {
 	__u32 number[NR_POOL_NAMES];
 } *shared;
 
-/* The mapping of the parent, which children inherit and which is never renewed. */
-static struct pc pc;
 static __u32 seed;
 
 static void count_event(enum event e)

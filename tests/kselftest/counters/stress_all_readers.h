@@ -104,8 +104,7 @@ static void old_reader(void)
 
 	p.len = perfcounters_offset(&p.geometry, p.geometry.nr_cpus, 0);
 	p.base = mmap(NULL, p.len, PROT_READ, MAP_SHARED, pc.fd, 0);
-	if (p.base == MAP_FAILED)
-		bail("mmap of chunk 0");
+	bail_if(p.base == MAP_FAILED, "mmap of chunk 0");
 	while (!shared->stop)
 		check_all_pairs(&p, 1, &last, OLD_SNAPSHOTS);
 }

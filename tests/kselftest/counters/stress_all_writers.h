@@ -181,12 +181,10 @@ static void check_sample(const char *driver)
 {
 	static const char *const words[] = { "ticks", "requests", "bytes", "latency" };
 	__s64 value[4] = { 0 };
-	char name[60];
 
 	for (int i = 0; i < 4; i++)
 		for (__u32 n = 1; n < pc.h->nr_slots; n++) {
-			snprintf(name, sizeof(name), "%s/%s", driver, words[i]);
-			if (!pc_name_is(&pc, n, name))
+			if (!pc_name_is(&pc, n, format_text("%s/%s", driver, words[i])))
 				continue;
 			for (int k = 0; k < pc.desc[n].nr_slots; k++)
 				value[i] += pc_total(&pc, n + k);

@@ -64,7 +64,6 @@ static unsigned int divisor = 1;
 #define COMMON		(3 * NR_SOURCES)
 #define NR_SLOTS	(COMMON + 1)
 
-static struct pc pc;
 static __u32 first;
 static __u64 completed_before[64];
 static volatile int stop;
@@ -82,8 +81,7 @@ static void *update_in_task(void *arg)
 	 */
 	setpriority(PRIO_PROCESS, syscall(SYS_gettid), 19);
 	while (!stop) {
-		if (driver_cmd("nesting_update %d", ROUNDS))
-			bail("nesting_update");
+		bail_if(driver_cmd("nesting_update %d", ROUNDS), "nesting_update");
 		c->rounds += ROUNDS;
 	}
 	driver_close();
@@ -169,28 +167,23 @@ int main(void)
 	__u64 rounds = 0, completed = 0, sum = 0;
 	struct count total = { 0 };
 	__u64 begin;
-	int i;
 
 	plan(13);
 	if (strcmp(getenv("SLOWNESS") ?: "1", "1"))
 		divisor = 20;
-	load_modules("");
-	pc_open(&pc);
+	load_and_map("");
 	first = driver_cmd("add nesting/0");
-	for (i = 1; i < NR_SLOTS; i++)
+	for (int i = 1; i < NR_SLOTS; i++)
 		driver_cmd("add nesting/%d", i);
 	for (__u32 cpu = 0; cpu < pc.geometry.nr_cpus; cpu++)
 		completed_before[cpu] = pc_seq(&pc, cpu) >> PERFCOUNTERS_SEQ_SHIFT;
-	errno = -driver_cmd("nesting_start %u %d", first, PERIOD_US);
-	if (errno)
-		bail("nesting_start");
+	bail_on_error(driver_cmd("nesting_start %u %d", first, PERIOD_US), "nesting_start");
 	/*
 	 * Make room for all files first: when the table of files grows while threads run, the
 	 * kernel waits for all CPUs.
 	 */
-	if (close(fcntl(pc.fd, F_DUPFD_CLOEXEC, 4 * TASKS)))
-		bail("fcntl");
-	for (i = 0; i < TASKS + READERS; i++)
+	bail_if(close(fcntl(pc.fd, F_DUPFD_CLOEXEC, 4 * TASKS)), "fcntl");
+	for (int i = 0; i < TASKS + READERS; i++)
 		pthread_create(&thread[i], NULL, i < TASKS ? update_in_task : read_snapshots,
 			       &count[i]);
 
@@ -200,7 +193,7 @@ int main(void)
 	} while (!enough(&count[TASKS]) &&
 		 now_ns() - begin < scale_timeout(TIMEOUT) * 1000000000ULL);
 	stop = 1;
-	for (i = 0; i < TASKS + READERS; i++) {
+	for (int i = 0; i < TASKS + READERS; i++) {
 		pthread_join(thread[i], NULL);
 		rounds += count[i].rounds;
 		total.snapshots += count[i].snapshots;

@@ -7,7 +7,6 @@
 
 int main(void)
 {
-	struct pc pc;
 	__u64 gen;
 
 	plan(8);
@@ -22,8 +21,7 @@ int main(void)
 	ok(!is_loaded("perfcounters"), "0.13 sample_off.ko: does not load perfcounters.ko");
 	is(rmmod("sample_off"), 0, "0.13 sample_off.ko: unloads after its timer ran");
 
-	load_modules("");
-	pc_open(&pc);
+	load_and_map("");
 	gen = pc.h->gen2;
 	is(insmod("sample_off", ""), 0, "0.13 sample_off.ko with perfcounters.ko loaded: loads");
 	is(pc.h->gen2, gen, "0.13 sample_off.ko with perfcounters.ko loaded: adds no instance");

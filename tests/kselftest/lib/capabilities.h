@@ -5,7 +5,6 @@
 
 #include "kselftest_pc.h"
 #include <grp.h>
-#include <sched.h>
 #include <sys/prctl.h>
 #include <linux/capability.h>
 #include <linux/landlock.h>
@@ -20,8 +19,7 @@ static inline void drop_capabilities_except(int capability)
 		data[capability / 32].effective = 1u << capability % 32;
 		data[capability / 32].permitted = 1u << capability % 32;
 	}
-	if (syscall(SYS_capset, &header, data))
-		_exit(98);
+	exit_if(syscall(SYS_capset, &header, data), 98);
 }
 
 /*
@@ -44,9 +42,8 @@ static inline void enter_landlock_domain(void)
 	struct landlock_ruleset_attr attr = { .handled_access_fs = LANDLOCK_ACCESS_FS_MAKE_SOCK };
 	int ruleset = syscall(SYS_landlock_create_ruleset, &attr, sizeof(attr), 0);
 
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || ruleset < 0 ||
-	    syscall(SYS_landlock_restrict_self, ruleset, 0))
-		_exit(95);
+	exit_if(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || ruleset < 0 ||
+		syscall(SYS_landlock_restrict_self, ruleset, 0), 95);
 	close(ruleset);
 }
 
@@ -60,20 +57,15 @@ static inline pid_t create_user_namespace(int user, const char *uid_map, char *p
 	pid_t child;
 	char byte;
 
-	if (pipe(ready))
-		bail("pipe");
+	bail_if(pipe(ready), "pipe");
 	fflush(stdout);
-	child = fork();
-	if (!child) {
+	child = fork_child({
 		switch_user(user, -1);
-		if (unshare(CLONE_NEWUSER) || write(ready[1], "x", 1) != 1)
-			_exit(96);
-		for (;;)
-			pause();
-	}
+		exit_if(unshare(CLONE_NEWUSER) || write(ready[1], "x", 1) != 1, 96);
+		pause_forever();
+	});
 	close(ready[1]);
-	if (read(ready[0], &byte, 1) != 1)
-		bail("a user name space");
+	bail_if(read(ready[0], &byte, 1) != 1, "a user name space");
 	close(ready[0]);
 	snprintf(path, bytes, "/proc/%d/uid_map", child);
 	write_file(path, uid_map);
@@ -86,8 +78,7 @@ static inline void enter_user_namespace(const char *path, int user)
 {
 	int ns = open(path, O_RDONLY);
 
-	if (ns < 0 || setns(ns, CLONE_NEWUSER) || setresuid(user, user, user))
-		_exit(95);
+	exit_if(ns < 0 || setns(ns, CLONE_NEWUSER) || setresuid(user, user, user), 95);
 	close(ns);
 }
 

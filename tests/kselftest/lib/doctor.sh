@@ -8,20 +8,14 @@
 # text and json. In make test, the JSON output is made only for tests that set with_json. Tests that
 # do not set with_json check the text only, because pfc makes both outputs from one list of checks.
 with_json=${LONG:-}
-run_doctor() {
-	timeout $((30 * PATIENCE)) pfc doctor >text 2>errors
+run_doctor() { run_doctor_by sh "$1"; }
+run_doctor_as() { run_doctor_by "su $1 -s /bin/sh" "$2"; }
+run_doctor_by() { # SHELL STATUS
+	$1 -c "timeout $((30 * PATIENCE)) pfc doctor" >text 2>errors
 	local first=$?
 	local second=$first
 	rm -f json
-	[ -z "$with_json" ] || { timeout $((30 * PATIENCE)) pfc doctor --json >json 2>>errors; second=$?; }
-	[ $first = "$1" ] && [ $second = "$1" ] && [ ! -s errors ] || { echo "status $first, with --json $second, want $1"; cat text errors; return 1; }
-}
-run_doctor_as() {
-	su "$1" -s /bin/sh -c "timeout $((30 * PATIENCE)) pfc doctor" >text 2>errors
-	local first=$?
-	local second=$first
-	rm -f json
-	[ -z "$with_json" ] || { su "$1" -s /bin/sh -c "timeout $((30 * PATIENCE)) pfc doctor --json" >json 2>>errors; second=$?; }
+	[ -z "$with_json" ] || { $1 -c "timeout $((30 * PATIENCE)) pfc doctor --json" >json 2>>errors; second=$?; }
 	[ $first = "$2" ] && [ $second = "$2" ] && [ ! -s errors ] || { echo "status $first, with --json $second, want $2"; cat text errors; return 1; }
 }
 # has_finding STATE SECTION CHECK FOUND [REMEDY]: true if the outputs of pfc doctor contain a check

@@ -8,7 +8,6 @@
 
 #include "operation.h"
 
-static struct pc pc;
 static const char *driver;	/* the driver under test */
 static char name[PERFCOUNTERS_NAME_MAX];
 static __u32 number, nr_slots, nr_live, serial;
@@ -36,7 +35,7 @@ static __s64 sum_of_instances(void)
 /* Causes events that the providers count: processes, system calls, page faults and interrupts. */
 static void cause_events(void)
 {
-	void *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	void *p = map_memory(4096, MAP_PRIVATE);
 
 	*(volatile char *)p = 1;
 	munmap(p, 4096);
@@ -51,8 +50,7 @@ static void reload_and_map(void)
 
 	if (mapped)
 		pc_close(&pc);
-	load_modules("");
-	pc_open(&pc);
+	load_and_map("");
 	mapped = true;
 }
 
@@ -315,8 +313,7 @@ static int try_driver_cmd(const char *command, const char *what)
 	if (pwrite(driver_fd, text, len, 0) != len)
 		return -errno;
 	disarm_failure();
-	if (pread(driver_fd, reply, sizeof(reply) - 1, 0) <= 0)
-		bail(command);
+	bail_if(pread(driver_fd, reply, sizeof(reply) - 1, 0) <= 0, command);
 	return atoi(reply);
 }
 
@@ -368,10 +365,7 @@ static void prepare_live(void)
 
 static int try_delete(void)
 {
-	char text[12];
-
-	snprintf(text, sizeof(text), "%u", number);
-	return try_driver_cmd("del", text);
+	return try_driver_cmd("del", format_text("%u", number));
 }
 
 static bool is_dormant(void)

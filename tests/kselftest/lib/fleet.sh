@@ -28,11 +28,11 @@ is_between() { awk "BEGIN { exit !($1 <= $2 && $2 <= $3) }" || { echo "$2 is not
 is_near() { # VALUE WANTED PERCENT: true if VALUE differs from WANTED by PERCENT % or less
 	awk "BEGIN { d = $1 - $2; if (d < 0) d = -d; exit !(d <= $2 * $3 / 100) }" || { echo "$1 is not $2 within $3 %"; return 1; }
 }
-# Adds 10 to an instance on CPU 0 about ten times a second, until the function is killed.
+# Adds 10 to an instance on CPU 0 about four times a second, until the function is killed.
 add_paced() { # NUMBER: of the instance
 	while :; do
 		printf 'adjust %s 10' "$1" >/proc/test_driver
-		sleep 0.1
+		sleep 0.25
 	done
 }
 # Prints the user time of a task in nanoseconds, as accounting reports it.

@@ -158,8 +158,7 @@ static void areas_map(void)
 	for (int i = 0; i < NR_AREAS; i++) {
 		int fd = memfd_create("fuzz", MFD_CLOEXEC);
 
-		if (fd < 0 || ftruncate(fd, AREA_BYTES))
-			bail("memfd_create");
+		bail_if(fd < 0 || ftruncate(fd, AREA_BYTES), "memfd_create");
 		for (int write = 0; write < 2; write++) {
 			char *p = mmap(NULL, AREA_BYTES + 4096, PROT_NONE,
 				       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -227,8 +226,7 @@ static char *unmapped_address(const struct area *area)
 	};
 	__u64 n = random_below(sizeof(places) / sizeof(*places) + 2);
 
-	return n < sizeof(places) / sizeof(*places) ? (char *)places[n] :
-						      area->write + AREA_BYTES;
+	return n < sizeof(places) / sizeof(*places) ? (char *)places[n] : area->write + AREA_BYTES;
 }
 
 static struct object *new_object(const struct shape *shape, __u32 nr, size_t bytes)

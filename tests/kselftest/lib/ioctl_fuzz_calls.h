@@ -173,7 +173,6 @@ static void on_fault(int sig)
 
 static void on_alarm(int sig)
 {
-	(void)sig;
 }
 
 /*
@@ -229,8 +228,7 @@ static void add_fd(int fd, __u16 role)
 
 static struct open_fd *open_device(void)
 {
-	int fd = open(program->device,
-		      O_RDWR | O_CLOEXEC | (random_below(8) ? O_NONBLOCK : 0));
+	int fd = open(program->device, O_RDWR | O_CLOEXEC | (random_below(8) ? O_NONBLOCK : 0));
 
 	if (fd < 0)
 		fd = open(program->device, O_RDONLY | O_CLOEXEC | O_NONBLOCK);

@@ -32,8 +32,7 @@ static pid_t victims[NR_VICTIMS], children[NR_CHILDREN];
 
 static void run_victim(int kind)
 {
-	volatile char *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-				-1, 0);
+	volatile char *p = map_memory(4096, MAP_PRIVATE);
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	signal(SIGIO, SIG_IGN);
@@ -72,9 +71,7 @@ static void refill_pids(void)
 static void start_victim(int n)
 {
 	fflush(stdout);
-	victims[n] = fork();
-	if (!victims[n])
-		run_victim(n);
+	victims[n] = fork_child(run_victim(n));
 	if (victims[n] < 0)
 		victims[n] = 0;
 	refill_pids();
@@ -185,9 +182,8 @@ static void drop_privileges(void)
 	struct __user_cap_header_struct header = { _LINUX_CAPABILITY_VERSION_3, 0 };
 	struct __user_cap_data_struct no_caps[2] = { 0 };
 
-	if (setgroups(0, NULL) || setresgid(USER, USER, USER) || setresuid(USER, USER, USER) ||
-	    syscall(SYS_capset, &header, no_caps))
-		_exit(97);
+	exit_if(setgroups(0, NULL) || setresgid(USER, USER, USER) || setresuid(USER, USER, USER) ||
+		syscall(SYS_capset, &header, no_caps), 97);
 	/* Makes the process dumpable, like a program that a user has started. */
 	prctl(PR_SET_DUMPABLE, 1);
 }
@@ -232,10 +228,9 @@ static void run_round_process(int nr)
 
 static void show_file(pid_t pid, const char *what)
 {
-	char path[60], text[2000], *line, *rest = text;
+	char text[2000], *line, *rest = text;
 
-	snprintf(path, sizeof(path), "/proc/%d/%s", pid, what);
-	read_file(path, text, sizeof(text));
+	read_file(format_text("/proc/%d/%s", pid, what), text, sizeof(text));
 	while ((line = strsep(&rest, "\n")))
 		if (*line)
 			note("  %s: %.120s", what, line);
@@ -298,9 +293,7 @@ static void run_round(int n, int nr, __u64 first_seed)
 	for (int i = 0; i < 4; i++)
 		random_u64();
 	fflush(stdout);
-	pid = fork();
-	if (!pid)
-		run_round_process(nr);
+	pid = fork_child(run_round_process(nr));
 	setpgid(pid, pid);
 	while (pid > 0 && waitpid(pid, &status, WNOHANG) != pid && idle_ms < hang_ms) {
 		idle_ms = shared->steps == last_steps ? idle_ms + 5 : 0;
@@ -406,7 +399,7 @@ static __u64 env_number(const char *name, __u64 fallback)
  */
 static int fuzz_main(const struct program *p, int argc, char **argv, void (*prepare)(void))
 {
-	long default_calls = gate_or_long(12000, 40000 + 3000 * p->nr_calls);
+	long default_calls = gate_or_long(12000, 40000 + 1000 * p->nr_calls);
 	__u64 calls = env_number("CALLS", scale_down(default_calls)), first_seed;
 	int only_round = env_number("ROUND", -1), rounds;
 	__u64 end = getenv("CALLS") || only_round >= 0 ? ~0ULL : now_ns() / 1000000000 + BUDGET;
@@ -416,10 +409,8 @@ static int fuzz_main(const struct program *p, int argc, char **argv, void (*prep
 	if (argc > 1 && !strcmp(argv[1], "tables"))
 		return show_tables() || !are_tables_complete();
 	plan(6);
-	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-		      -1, 0);
-	if (shared == MAP_FAILED || p->nr_calls + p->nr_extras > MAX_ROWS)
-		bail("memory");
+	shared = map_memory(sizeof(*shared), MAP_SHARED);
+	bail_if(p->nr_calls + p->nr_extras > MAX_ROWS, "memory");
 	/*
 	 * In make test the seed is constant: the calls are the same each time, so the test does not
 	 * fail by chance.
@@ -434,7 +425,7 @@ static int fuzz_main(const struct program *p, int argc, char **argv, void (*prep
 	for (int n = 0; n < rounds && !shared->nr_hung && now_ns() / 1000000000 < end; n++)
 		if (only_round < 0 || n == only_round)
 			run_round(n, CALLS_PER_ROUND, first_seed);
-	min = only_round >= 0 || shared->steps < 25000 ? 0 : shared->steps < 50000 ? 1 : 3;
+	min = only_round >= 0 || shared->steps < 25000 ? 0 : shared->steps < 100000 ? 1 : 3;
 	note("%llu steps of %llu", shared->steps, calls);
 	ok(are_tables_complete(), "9.5 %s: every byte of each structure is described", p->device);
 	ok(!shared->nr_hung && !shared->nr_died,

@@ -30,8 +30,9 @@
 #include <unistd.h>
 #include <linux/perfcounters.h>
 
-/* Each program uses only some of these functions. */
+/* Each program uses only some of these functions, and many callbacks ignore their arguments. */
 #pragma GCC diagnostic ignored "-Wunused-function"
+#pragma GCC diagnostic ignored "-Wunused-parameter"
 
 #define ARRAY_SIZE(array)	(sizeof(array) / sizeof((array)[0]))
 
@@ -96,6 +97,20 @@ static void bail(const char *what)
 	exit(1);
 }
 
+/* Bails out if @failed is true. @what names the step that failed, for the message. */
+static inline void bail_if(bool failed, const char *what)
+{
+	if (failed)
+		bail(what);
+}
+
+/* Bails out if @rc is a negative errno. */
+static inline void bail_on_error(long long rc, const char *what)
+{
+	errno = rc < 0 ? -rc : 0;
+	bail_if(errno, what);
+}
+
 static int finish(void)
 {
 	return ksft_failed || ksft_done != ksft_planned;
@@ -116,6 +131,16 @@ static int insmod(const char *name, const char *params)
 	ret = syscall(SYS_finit_module, fd, params, 0) ? -errno : 0;
 	close(fd);
 	return ret;
+}
+
+/* Loads modules whose names are separated by blanks. Ignores errors. */
+static inline void insmod_each(const char *names)
+{
+	char text[200], *rest = text, *name;
+
+	snprintf(text, sizeof(text), "%s", names);
+	while ((name = strsep(&rest, " ")))
+		insmod(name, "");
 }
 
 static int rmmod(const char *name)
@@ -190,12 +215,8 @@ static void load_modules(const char *params)
 	static bool registered;
 
 	unload_modules();
-	errno = -insmod("perfcounters", params);
-	if (errno)
-		bail("insmod perfcounters");
-	errno = -insmod("test_driver", "");
-	if (errno)
-		bail("insmod test_driver");
+	bail_on_error(insmod("perfcounters", params), "insmod perfcounters");
+	bail_on_error(insmod("test_driver", ""), "insmod test_driver");
 	if (!registered)
 		atexit(exit_cleanup);
 	registered = true;
@@ -204,9 +225,7 @@ static void load_modules(const char *params)
 /* Loads a module that uses perfcounters.ko. unload_modules() removes it. */
 static void load_module(const char *name)
 {
-	errno = -insmod(name, "");
-	if (errno)
-		bail(name);
+	bail_on_error(insmod(name, ""), name);
 }
 
 static long long driver_cmd_raw(const char *command, size_t len)
@@ -215,9 +234,8 @@ static long long driver_cmd_raw(const char *command, size_t len)
 
 	if (driver_fd < 0)
 		driver_fd = open("/proc/test_driver", O_RDWR | O_CLOEXEC);
-	if (driver_fd < 0 || pwrite(driver_fd, command, len, 0) != (ssize_t)len ||
-	    pread(driver_fd, reply, sizeof(reply) - 1, 0) <= 0)
-		bail(command);
+	bail_if(driver_fd < 0 || pwrite(driver_fd, command, len, 0) != (ssize_t)len ||
+		pread(driver_fd, reply, sizeof(reply) - 1, 0) <= 0, command);
 	return strtoll(reply, NULL, 10);
 }
 
@@ -258,11 +276,9 @@ static void pc_open(struct pc *pc)
 	void *p;
 
 	pc->fd = open("/dev/perfcounters", O_RDONLY | O_CLOEXEC);
-	if (pc->fd < 0)
-		bail("open /dev/perfcounters");
+	bail_if(pc->fd < 0, "open /dev/perfcounters");
 	h = mmap(NULL, getpagesize(), PROT_READ, MAP_SHARED, pc->fd, 0);
-	if (h == MAP_FAILED)
-		bail("mmap of the header");
+	bail_if(h == MAP_FAILED, "mmap of the header");
 	pc->geometry = *h;
 	munmap(h, getpagesize());
 	h = &pc->geometry;
@@ -270,15 +286,23 @@ static void pc_open(struct pc *pc)
 	pc->len = h->counters_offset + (h->max_instances + slots_per_chunk - 1) /
 		  slots_per_chunk * slots_per_chunk * 8 * h->nr_cpus;
 	p = mmap(NULL, pc->len, PROT_READ, MAP_SHARED, pc->fd, 0);
-	if (p == MAP_FAILED)
-		bail("mmap of the counters");
+	bail_if(p == MAP_FAILED, "mmap of the counters");
 	pc->base = p;
 	pc->h = p;
 	p = mmap(NULL, (size_t)h->max_instances * h->desc_size, PROT_READ, MAP_SHARED,
 		 pc->fd, h->desc_offset);
-	if (p == MAP_FAILED)
-		bail("mmap of the descriptors");
+	bail_if(p == MAP_FAILED, "mmap of the descriptors");
 	pc->desc = p;
+}
+
+/* The counter pages, for programs that map them once. */
+static struct pc pc __attribute__((unused));
+
+/* Reloads perfcounters.ko and test_driver.ko, and maps the counter pages. */
+static inline void load_and_map(const char *params)
+{
+	load_modules(params);
+	pc_open(&pc);
 }
 
 static void pc_close(struct pc *pc)
@@ -339,14 +363,22 @@ static int map_error(int fd, size_t size, int prot, int flags, off_t offset)
 	return 0;
 }
 
+/* Maps anonymous memory, which children share if @flags is MAP_SHARED. */
+static inline void *map_memory(size_t bytes, int flags)
+{
+	void *mem = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags | MAP_ANONYMOUS, -1, 0);
+
+	bail_if(mem == MAP_FAILED, "mmap");
+	return mem;
+}
+
 static void pin_to_cpu(int cpu)
 {
 	cpu_set_t set;
 
 	CPU_ZERO(&set);
 	CPU_SET(cpu, &set);
-	if (sched_setaffinity(0, sizeof(set), &set))
-		bail("sched_setaffinity");
+	bail_if(sched_setaffinity(0, sizeof(set), &set), "sched_setaffinity");
 }
 
 /* Returns @n, such as a number of rounds, divided by this kernel's SLOWNESS (see testing.md). */
@@ -420,106 +452,51 @@ static void sleep_ms(long ms)
 
 /*
  * Waits until the condition is true, for at most 60,000 sleeps of 1 ms. The limit is a number of
- * wakeups, so that a busy host extends the wait. If the condition is still false at the limit, the
- * macro returns, and the caller's next check fails.
+ * wakeups, so that a busy host extends the wait. The value is true if the condition is true, and
+ * false if it is still false at the limit.
  */
-#define wait_until(condition) do {					\
-	for (int left_ = 60000; left_ && !(condition); left_--)		\
-		sleep_ms(1);						\
-} while (0)
-
-/*
- * Returns the state from /proc/PID/stat, such as 'R', 'S' or 'T'; '?' if the task does not exist.
- */
-static char task_state(pid_t pid)
-{
-	char path[40], text[200] = "", *comm_end;
-	int fd;
-
-	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd >= 0) {
-		read(fd, text, sizeof(text) - 1);
-		close(fd);
-	}
-	/* The task's name is in parentheses, and can itself contain parentheses and blanks. */
-	comm_end = strrchr(text, ')');
-	return comm_end ? comm_end[2] : '?';
-}
-
-/* Starts a child that sleeps until it is killed. */
-static inline pid_t fork_sleeper(void)
-{
-	pid_t pid = fork();
-
-	while (!pid)
-		pause();
-	return pid;
-}
-
-/* Kills a child and reaps it. */
-static inline void kill_child(pid_t pid)
-{
-	kill(pid, SIGKILL);
-	waitpid(pid, NULL, 0);
-}
-
-/* Returns the number of voluntary context switches from /proc/PID/status; -1 if not found. */
-static long long voluntary_switches(pid_t pid)
-{
-	char path[40], text[4096] = "", *line;
-	long long n = -1;
-	int fd;
-
-	snprintf(path, sizeof(path), "/proc/%d/status", pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd >= 0) {
-		read(fd, text, sizeof(text) - 1);
-		close(fd);
-	}
-	line = strstr(text, "\nvoluntary_ctxt_switches:");
-	if (line)
-		sscanf(line, "\nvoluntary_ctxt_switches: %lld", &n);
-	return n;
-}
-
-/* Takes a CPU online or offline. Returns true on success. */
-static bool set_cpu_online(int cpu, bool on)
-{
-	char path[60];
-	int fd;
-	bool done;
-
-	snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/online", cpu);
-	fd = open(path, O_WRONLY | O_CLOEXEC);
-	done = fd >= 0 && write(fd, on ? "1" : "0", 1) == 1;
-	close(fd);
-	return done;
-}
-
-/*
- * Runs statements in a child process. The value of in_child() is the exit status of the child, or
- * -signal if a signal ended it.
- */
-#define in_child(...) ({						\
-	int status_;							\
-	pid_t pid_ = fork();						\
+#define wait_until(condition) ({					\
+	int left_ = 60000;						\
+	bool done_;							\
 									\
-	if (!pid_) {							\
-		__VA_ARGS__;						\
-		_exit(0);						\
-	}								\
-	waitpid(pid_, &status_, 0);					\
-	WIFSIGNALED(status_) ? -WTERMSIG(status_) : WEXITSTATUS(status_); \
+	while (!(done_ = (condition)) && left_--)			\
+		sleep_ms(1);						\
+	done_;								\
 })
 
-static void write_file(const char *path, const char *value)
+/*
+ * Returns a text that is formatted like that of printf(). The text is valid until the thread has
+ * made seven more calls.
+ */
+__attribute__((format(printf, 1, 2)))
+static const char *format_text(const char *fmt, ...)
 {
-	int fd = open(path, O_WRONLY | O_CLOEXEC);
+	static __thread char texts[8][400];
+	static __thread unsigned int calls;
+	char *text = texts[calls++ % 8];
+	va_list ap;
 
-	if (fd < 0 || write(fd, value, strlen(value)) != (ssize_t)strlen(value))
-		bail(path);
+	va_start(ap, fmt);
+	bail_if(vsnprintf(text, sizeof(texts[0]), fmt, ap) >= (int)sizeof(texts[0]), fmt);
+	va_end(ap);
+	return text;
+}
+
+/* Writes a text to a file. Returns 0 or a negative errno. */
+static int try_write_file(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY | O_CLOEXEC), rc;
+
+	if (fd < 0)
+		return -errno;
+	rc = write(fd, text, strlen(text)) < 0 ? -errno : 0;
 	close(fd);
+	return rc;
+}
+
+static void write_file(const char *path, const char *text)
+{
+	bail_on_error(try_write_file(path, text), path);
 }
 
 /* Reads a file into the buffer as a string, which is truncated to the size of the buffer. */
@@ -535,6 +512,14 @@ static char *read_file(const char *path, char *buf, size_t size)
 	if (fd >= 0)
 		close(fd);
 	return buf;
+}
+
+/* Returns the number at the beginning of a file; 0 if there is none. */
+static inline long long read_number(const char *path)
+{
+	char text[40];
+
+	return strtoll(read_file(path, text, sizeof(text)), NULL, 10);
 }
 
 /*
@@ -596,5 +581,7 @@ static bool klog_has(int fd, const char *const words[])
 	close(fd);
 	return found;
 }
+
+#include "process.h"
 
 #endif

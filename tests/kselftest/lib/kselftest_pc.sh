@@ -100,13 +100,11 @@ load_providers() {
 }
 
 # begin_few_symbols reduces /proc/kallsyms to its first 1,000 lines, and end_few_symbols restores
-# it. In an emulated guest, pfc report needs two seconds to read all lines of /proc/kallsyms. Where
-# linux-perf is installed, the functions do nothing: pfc and linux-perf are compared with all
-# symbols. A script that calls begin_few_symbols begins with own_mounts, which executes the script
-# again in a mount namespace of its own.
+# it. In an emulated guest, pfc report needs two seconds to read all lines of /proc/kallsyms. A
+# script that calls begin_few_symbols begins with own_mounts, which executes the script again in a
+# mount namespace of its own.
 own_mounts() { [ -n "${OWN_MOUNTS:-}" ] || exec env OWN_MOUNTS=1 unshare -m sh "$0"; }
 begin_few_symbols() {
-	if command -v perf >/dev/null; then return 0; fi
 	head -n 1000 /proc/kallsyms >few_symbols && mount --bind few_symbols /proc/kallsyms
 }
 end_few_symbols() { [ ! -e few_symbols ] || { umount /proc/kallsyms && rm -f few_symbols; }; }

@@ -24,8 +24,7 @@ static long long meminfo(const char *what)
 {
 	long kib = sum_after("/proc/meminfo", what);
 
-	if (!kib)
-		bail(what);
+	bail_if(!kib, what);
 	return kib * 1024LL;
 }
 
@@ -91,8 +90,7 @@ static inline __u64 charged_bytes_in(const char *file, unsigned int uid)
 	__u64 found = 0;
 	FILE *f = fopen(file, "r");
 
-	if (!f)
-		bail(file);
+	bail_if(!f, file);
 	while (fgets(line, sizeof(line), f))
 		if (sscanf(line, "%u %llu", &user, &bytes) == 2 && user == uid)
 			found = bytes;
@@ -115,10 +113,7 @@ static inline bool nothing_charged(void)
 
 static inline void set_user_kb(__u64 kb)
 {
-	char text[24];
-
-	snprintf(text, sizeof(text), "%llu", kb);
-	write_file(USER_KB, text);
+	write_file(USER_KB, format_text("%llu", kb));
 }
 
 #endif

@@ -13,8 +13,6 @@
 #include <linux/perftrace.h>
 #include <linux/ppa.h>
 #include <setjmp.h>
-#include <signal.h>
-#include <sys/mman.h>
 #include <sys/personality.h>
 #include <ucontext.h>
 
@@ -83,8 +81,7 @@ static void test_contexts(void)
 	is(call32(fd, PERFMON_LOAD, &load, sizeof(load)), 0, "1.3 32 bits: PERFMON_LOAD succeeds");
 	is(call32(fd, PERFMON_START, NULL, 0), 0, "1.3 32 bits: PERFMON_START succeeds");
 	for (int i = 0; i < 10; i++) {
-		char *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-				  -1, 0);
+		char *page = map_memory(4096, MAP_PRIVATE);
 
 		*page = 1;
 		munmap(page, 4096);
@@ -134,8 +131,7 @@ static void test_counters(void)
 	int fd = open("/dev/perfcounters", O_RDONLY | O_CLOEXEC), log = klog_open();
 
 	is(lseek(fd, 0, SEEK_SET), -1, "0.1 /dev/perfcounters: lseek fails");
-	is(mmap32(fd), -EOPNOTSUPP,
-	   "0.1 32 bits: mmap of /dev/perfcounters is EOPNOTSUPP");
+	is(mmap32(fd), -EOPNOTSUPP, "0.1 32 bits: mmap of /dev/perfcounters is EOPNOTSUPP");
 	ok(klog_has(log, words),
 	   "0.1 32 bits: mmap of /dev/perfcounters: the log says why it is refused");
 	close(fd);
@@ -199,7 +195,7 @@ static void test_read_implies_exec(void)
 		bail("open");
 	personality(before | READ_IMPLIES_EXEC);
 	/* Checks that anonymous memory, which holds a return instruction, is executable. */
-	code = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	code = map_memory(4096, MAP_PRIVATE);
 	*code = 0xc3;
 	ok(is_executable(code), "0.1 READ_IMPLIES_EXEC: anonymous memory is executable");
 	munmap(code, 4096);
@@ -233,8 +229,7 @@ int main(void)
 	load_module("pfm_ring");
 	low = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT,
 		   -1, 0);
-	if (low == MAP_FAILED)
-		bail("memory below 4 GB");
+	bail_if(low == MAP_FAILED, "memory below 4 GB");
 	test_contexts();
 	test_accounting();
 	test_tracing();

@@ -145,8 +145,7 @@ static void test_samples(void)
 	before[2] = cost_total("sampling/resets");
 	lost = cost_total("timers/fired");
 	pfm_period(fd, PERFMON_CPU_CLOCK, MS, 0);
-	pfm_load(fd, this_thread());
-	pfm_start(fd);
+	pfm_start_self(fd);
 	for (i = 0; i < 500 && (hdr->hdr_count < 5 || cost_total("timers/fired") < lost + 5); i++)
 		spin_until(now_ns() + 10 * MS);
 	pfm_stop(fd);
@@ -175,8 +174,7 @@ static void test_samples(void)
 	lost = cost_total("samples/lost");
 	pfm_period(fd, PERFMON_CPU_CLOCK, MS, 0);
 	pfm_write_smpl(fd, &large);
-	pfm_load(fd, this_thread());
-	pfm_start(fd);
+	pfm_start_self(fd);
 	for (i = 0; i < 200 && ring->lost < 20; i++)
 		spin_until(now_ns() + 10 * MS);
 	pfm_stop(fd);
@@ -221,8 +219,7 @@ static void test_messages(void)
 	fd = pfm_create_format(0, "n-way", &arg, sizeof(arg));
 	sent = cost_total("messages/sent");
 	pfm_period(fd, PERFMON_CPU_CLOCK, MS, PFM_REGFL_OVFL_NOTIFY);
-	pfm_load(fd, this_thread());
-	pfm_start(fd);
+	pfm_start_self(fd);
 	for (i = 0; i < 200 && cost_total("messages/sent") < sent + 3; i++)
 		spin_until(now_ns() + 10 * MS);
 	pfm_stop(fd);
@@ -279,8 +276,7 @@ static void test_throttling(void)
 	read_file(path, rate, sizeof(rate));
 	write_file(path, "20");
 	pfm_period(fd, PERFMON_CPU_CLOCK, MS, 0);
-	pfm_load(fd, this_thread());
-	pfm_start(fd);
+	pfm_start_self(fd);
 	for (i = 0; i < 100 && cost_total("sampling/throttles") == nr; i++)
 		spin_until(now_ns() + 10 * MS);
 	pfm_stop(fd);
@@ -294,14 +290,10 @@ int main(void)
 {
 	plan(32);
 	unload_modules();
-	if (insmod("perfcounters", "") || insmod("perfmon", ""))
-		bail("insmod");
+	bail_if(insmod("perfcounters", "") || insmod("perfmon", ""), "insmod");
 	atexit(exit_cleanup);
 	write_file("/proc/sys/kernel/modprobe", "\n");
-	insmod("pfm_soft", "");
-	insmod("pfm_default", "");
-	insmod("pfm_ring", "");
-	insmod("pfm_nway", "");
+	insmod_each("pfm_soft pfm_default pfm_ring pfm_nway");
 	pc_open(&costs_pc);
 	test_instances();
 	test_faults();

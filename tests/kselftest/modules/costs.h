@@ -44,13 +44,11 @@ static const struct cost_file {
 
 static __u32 cost_number(const char *name)
 {
-	char whole[64];
 	__u32 n;
+	const char *whole = format_text("perfcounters/%s", name);
 
-	snprintf(whole, sizeof(whole), "perfcounters/%s", name);
 	n = pc_find(&costs_pc, whole);
-	if (!n)
-		bail(whole);
+	bail_if(!n, whole);
 	return n;
 }
 
@@ -63,12 +61,9 @@ static __s64 cost_total(const char *name)
 /* Returns the number in debugfs file @name of CPU @cpu; -1 if the file does not exist. */
 static __s64 cost_in_debugfs(int cpu, const char *name)
 {
-	char path[100], text[40];
+	const char *path = format_text("/sys/kernel/debug/perfmon/cpu%d/%s", cpu, name);
 
-	snprintf(path, sizeof(path), "/sys/kernel/debug/perfmon/cpu%d/%s", cpu, name);
-	if (access(path, R_OK))
-		return -1;
-	return strtoll(read_file(path, text, sizeof(text)), NULL, 10);
+	return access(path, R_OK) ? -1 : read_number(path);
 }
 
 /*

@@ -59,8 +59,7 @@ static void test_accounting(void)
 	pthread_t thread;
 	int dev;
 
-	if (ppa_write(SETTINGS, "1 0 0 1"))
-		bail("turning accounting on");
+	bail_if(ppa_write(SETTINGS, "1 0 0 1"), "turning accounting on");
 	dev = ppa_open();
 	for (int i = 0; i < TASKS; i++)
 		if (pthread_create(&thread, NULL, exit_thread, NULL) || pthread_join(thread, NULL))

@@ -22,8 +22,7 @@ static void require_start(unsigned long address)
 
 	snprintf(text, sizeof(text), "%#lx", address);
 	for (int i = 0; i < 3; i++)
-		if (!set_attribute(attributes[i], "require-start", text))
-			bail("require-start");
+		bail_if(!set_attribute(attributes[i], "require-start", text), "require-start");
 }
 
 /*
@@ -37,8 +36,7 @@ static unsigned long modules_address(void)
 	unsigned long address = strtoul(read_file("/sys/module/test_driver/sections/.text", text,
 						  sizeof(text)), NULL, 16);
 
-	if (!address)
-		bail("the test driver's address");
+	bail_if(!address, "the test driver's address");
 	return address & ~0x1fffffffUL;
 }
 

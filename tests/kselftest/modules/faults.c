@@ -29,30 +29,11 @@ static void disarm_failure(void)
 {
 }
 
-static int fault_parameter(const char *what, const char *value)
-{
-	char path[80], text[80];
-	int file, ret = 0;
-
-	snprintf(path, sizeof(path), "/sys/module/faults/parameters/%s", what);
-	if (!value)
-		return atoi(read_file(path, text, sizeof(text)));
-	file = open(path, O_WRONLY | O_CLOEXEC);
-	if (file < 0 || write(file, value, strlen(value)) < 0)
-		ret = -errno;
-	if (file >= 0)
-		close(file);
-	return ret;
-}
+#define PARAMETERS	"/sys/module/faults/parameters/"
 
 static void arm_failure(int n)
 {
-	char text[20];
-
-	snprintf(text, sizeof(text), "%d", n);
-	errno = -fault_parameter("nth", text);
-	if (errno)
-		bail("/sys/module/faults");
+	write_file(PARAMETERS "nth", format_text("%d", n));
 }
 
 /*
@@ -71,8 +52,8 @@ static bool attempt_with_failure(const struct operation *op, int n, int *ret, in
 	 * two reads. The test would then find that `calls` includes call n and that `nth` is not 0,
 	 * and would wrongly report that call n did not fail.
 	 */
-	*calls = fault_parameter("calls", NULL);
-	hit = fault_parameter("nth", NULL) == 0;
+	*calls = read_number(PARAMETERS "calls");
+	hit = read_number(PARAMETERS "nth") == 0;
 	arm_failure(0);
 	return hit;
 }
@@ -99,24 +80,36 @@ static bool check_attempt(const struct operation *op, const char *driver_name, i
 }
 
 /*
+ * True if a long run selects as few calls of an operation as make test does, because each attempt
+ * of the operation takes long.
+ */
+static bool select_few;
+
+/* Returns @all in a long run that does not select few calls, and @few in any other run. */
+static long few_or_all(long few, long all)
+{
+	return select_few ? few : gate_or_long(few, all);
+}
+
+/*
  * The operation makes @calls calls that can fail. In each attempt the test selects one of them and
  * makes it fail. Returns the number of the call that is selected after call @n.
  *
- * In a long run, the test selects
+ * In a long run, unless select_few is true, the test selects
  *  - all calls, if the operation makes at most 100 calls;
  *  - the first 20, the last 11 and every 31st call between them, if the operation makes more than
  *    100 calls (a driver may add 400 instances in a loop).
- * In make test, the test selects
+ * In make test, or if select_few is true, the test selects
  *  - all calls, if the operation makes at most 5 calls;
  *  - the first, the last 2 and up to 2 calls between them, if the operation makes more than 5
  *    calls.
  */
 static int next_call(int n, int calls)
 {
-	int first = gate_or_long(1, 20), last = gate_or_long(1, 10);
-	int stride = gate_or_long(calls / 3, 31);
+	int first = few_or_all(1, 20), last = few_or_all(1, 10);
+	int stride = few_or_all(calls / 3, 31);
 
-	if (calls <= gate_or_long(5, 100) || n < first || n >= calls - last)
+	if (calls <= few_or_all(5, 100) || n < first || n >= calls - last)
 		return n + 1;
 	return n + stride < calls - last ? n + stride : calls - last;
 }
@@ -126,10 +119,10 @@ static void test_failures(const struct operation *op, const char *driver_name)
 {
 	int failed = 0, calls, this_time, wrong = 0, ret;
 	/*
-	 * Minimum number of calls that must fail in make test. If 7 or more calls can fail,
-	 * next_call() selects 5 of them. The last of the 5 selected calls may not be made, because
-	 * an attempt may make one call fewer than the attempt that counted the calls. `min` is
-	 * therefore at most 4.
+	 * Minimum number of calls that must fail if few calls are selected. If 7 or more calls can
+	 * fail, next_call() selects 5 of them. The last of the 5 selected calls may not be made,
+	 * because an attempt may make one call fewer than the attempt that counted the calls. `min`
+	 * is therefore at most 4.
 	 */
 	int min = op->min_failures < 5 ? op->min_failures : 4;
 	bool works;
@@ -175,11 +168,11 @@ static void test_failures(const struct operation *op, const char *driver_name)
 		/*
 		 * Try the operation again, and let all its calls succeed. If an operation makes
 		 * many calls, the test tries it again after some of the failed attempts only,
-		 * because leftovers of a failed attempt also show in later attempts. In make test,
-		 * an operation with more than 5 calls that can fail is tried again only once, after
-		 * the last failed attempt.
+		 * because leftovers of a failed attempt also show in later attempts. If few calls
+		 * are selected, an operation with more than 5 calls that can fail is tried again
+		 * only once, after the last failed attempt.
 		 */
-		if (calls <= gate_or_long(5, 10) || (is_long_run() && failed % 4 == 1))
+		if (calls <= few_or_all(5, 10) || (few_or_all(false, true) && failed % 4 == 1))
 			works = check_attempt(op, driver_name, n, op->attempt()) && works;
 	}
 	if (failed) {
@@ -193,7 +186,7 @@ static void test_failures(const struct operation *op, const char *driver_name)
 	total_failed += failed;
 	if (op->min_failures)
 		ok(!wrong && works && calls >= op->min_failures &&
-		   failed >= gate_or_long(min, op->min_failures),
+		   failed >= few_or_all(min, op->min_failures),
 		   "0.10 faults: %s%s: each failed call leaves nothing behind, a retry works",
 		   op->what, driver_name);
 	else
@@ -212,8 +205,7 @@ static void prepare_block(void)
 	if (is_loaded(driver))
 		unload_driver();
 	record_live();
-	if (load_driver())
-		bail("insmod pfc_block");
+	bail_if(load_driver(), "insmod pfc_block");
 }
 
 static int read_disk_until_instances(void)
@@ -286,10 +278,8 @@ static int account_self(void)
 static const char *accounted_text(void)
 {
 	static char text[400];
-	char path[40];
 
-	snprintf(path, sizeof(path), "/proc/ppa/%d/ppa", getpid());
-	return read_file(path, text, sizeof(text));
+	return read_file(format_text("/proc/ppa/%d/ppa", getpid()), text, sizeof(text));
 }
 
 static bool is_accounted(void)
@@ -338,8 +328,7 @@ static const struct operation accounting_operation = {
 
 static void start_accounting(void)
 {
-	if (access(own_ppactl(), F_OK) && account_self())
-		bail("accounting of the task");
+	bail_if(access(own_ppactl(), F_OK) && account_self(), "accounting of the task");
 }
 
 /* Changes the levels of accounting, which stops accounting and starts it again. */
@@ -382,8 +371,7 @@ static void prepare_loaded(void)
 	if (is_loaded(driver))
 		return;
 	record_live();
-	if (load_driver())
-		bail(driver);
+	bail_if(load_driver(), driver);
 }
 
 static int try_unload(void)
@@ -425,12 +413,17 @@ static void test_all(void)
 	test_driver("perftrace", &device_module_operation);
 	test_driver("ppa", &device_module_operation);
 	test_driver("perfmon", &device_module_operation);
-	if (system("modprobe null_blk"))
-		bail("modprobe null_blk");
+	bail_if(system("modprobe null_blk"), "modprobe null_blk");
 	test_failures(&disk_operation, "");
 	load_module("ppa");
 	test_failures(&accounting_operation, "");
+	/*
+	 * A restart starts accounting by the same calls as accounting_operation, which has failed
+	 * each of them. Each attempt to restart accounting attaches and detaches all probes.
+	 */
+	select_few = true;
 	test_failures(&restart_operation, "");
+	select_few = false;
 	test_failures(&tracing_operation, "");
 	test_failures(&touching_operation, "");
 }
@@ -439,9 +432,7 @@ int main(void)
 {
 	plan(1 + NR_OPERATIONS + 2 * NR_DRIVERS + 6 + 1 + 2 + 2 + 1);
 	unload_modules();
-	errno = -insmod("faults", "");
-	if (errno)
-		bail("insmod faults");
+	load_module("faults");
 	test_all();
 	pc_close(&pc);
 	unload_modules();

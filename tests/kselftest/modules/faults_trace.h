@@ -136,9 +136,7 @@ static bool loss_is_counted(void)
 
 static void prepare_traced(void)
 {
-	errno = -start_trace();
-	if (errno)
-		bail("/dev/perftrace");
+	bail_on_error(start_trace(), "/dev/perftrace");
 }
 
 static const struct operation tracing_operation = {

@@ -12,7 +12,6 @@
  */
 #include "../ppa/ppa.h"
 #include "../trace/trace.h"
-#include <sys/wait.h>
 
 #define X32_BIT		0x40000000	/* __X32_SYSCALL_BIT */
 #define NR_ABIS		3
@@ -80,8 +79,7 @@ static void test_events(void)
 	create.filter = (unsigned long)&filter;
 	create.filter_bytes = sizeof(filter);
 	fd = try_open_trace(PERFTRACE_CREATE, &create);
-	if (fd < 0)
-		bail("PERFTRACE_CREATE");
+	bail_if(fd < 0, "PERFTRACE_CREATE");
 	for (int i = 0; i < 10; i++)
 		for (int abi = 0; abi < NR_ABIS; abi++)
 			make_call(abi, abis[abi].getpid);
@@ -183,7 +181,6 @@ static void test_x32_ioctl(void)
 
 int main(int argc, char **argv)
 {
-	(void)argv;
 	if (argc > 1) {
 		for (int abi = 0; abi < NR_ABIS; abi++)
 			make_call(abi, abis[abi].getpid);
@@ -191,8 +188,7 @@ int main(int argc, char **argv)
 	}
 	trace_load();
 	load_module("ppa");
-	if (chdir("/tmp"))
-		bail("chdir");
+	bail_if(chdir("/tmp"), "chdir");
 	plan(6 + 6 + 3 + 1);
 	pin_to_cpu(0);
 	test_events();

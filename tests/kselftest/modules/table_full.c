@@ -9,8 +9,6 @@
  */
 #include "kselftest_pc.h"
 
-static struct pc pc;
-
 /* Returns a digest of the header fields that a refused request must not change. */
 static __u64 header_digest(void)
 {
@@ -115,9 +113,8 @@ static void test_single_counters(void)
 	driver_cmd("loop 1 %u 1 1", max - 1);
 	for (__u32 i = 1; i < names; i++) {
 		__u32 number = PC_BUILTIN + i;
-		char name[20];
+		const char *name = format_text("full/%u", i);
 
-		snprintf(name, sizeof(name), "full/%u", i);
 		descs = descs && pc.desc[number].instance == number &&
 			pc_name_is(&pc, number, name) &&
 			pc_value(&pc, 1, number) == 1 + 5 * (number == max - 1);
@@ -161,15 +158,13 @@ static void test_histograms(void)
 int main(void)
 {
 	plan(23);
-	load_modules("");
-	pc_open(&pc);
+	load_and_map("");
 	test_single_counters();
 	pc_close(&pc);
 	driver_close();
 	is(rmmod("test_driver"), 0,
 	   "0.11 test_driver.ko with all instances of a full table unloads");
-	load_modules("");
-	pc_open(&pc);
+	load_and_map("");
 	test_histograms();
 	return finish();
 }

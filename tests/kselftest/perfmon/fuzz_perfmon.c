@@ -393,8 +393,7 @@ static void prepare(void)
 	 * In some rounds a user without capabilities makes the calls. The file mode 0666 lets users
 	 * without capabilities open /dev/perfmon.
 	 */
-	if (chmod("/dev/perfmon", 0666))
-		bail("chmod /dev/perfmon");
+	bail_if(chmod("/dev/perfmon", 0666), "chmod /dev/perfmon");
 }
 
 static const struct program perfmon = {

@@ -38,8 +38,7 @@ static int create_context(void)
 	pfarg_ctx_t ctx = { 0 };
 	int fd = pfm_create_context(&ctx, NULL, NULL, 0);
 
-	if (fd < 0)
-		bail("pfm_create_context");
+	bail_if(fd < 0, "pfm_create_context");
 	return fd;
 }
 
@@ -68,14 +67,10 @@ static void test_no_device(void)
 	 * the CPU time in an emulator.
 	 */
 	insmod("perfcounters", "");
-	errno = -insmod("perfmon", "max_sample_rate=0 max_sample_percent=0");
-	if (errno)
-		bail("insmod perfmon");
+	bail_on_error(insmod("perfmon", "max_sample_rate=0 max_sample_percent=0"), "perfmon.ko");
 	is(err_of(pfm_create_context(&ctx, NULL, NULL, 0)), -EBUSY,
 	   "1.3 pfm_create_context: without a PMU description it is EBUSY");
-	errno = -insmod(description, "");
-	if (errno)
-		bail("insmod of the description");
+	load_module(description);
 }
 
 static void test_create(void)
@@ -101,8 +96,7 @@ static void test_create(void)
 	close(next);
 	close(fd);
 	is(in_child({
-		if (setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534))
-			_exit(1);
+		exit_if(setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534), 1);
 		_exit(err_of(pfm_create_context(&ctx, NULL, NULL, 0)) == -EPERM ? 42 : 1);
 	}), 42, "1.3 pfm_create_context: an unprivileged user gets EPERM");
 }
@@ -273,8 +267,7 @@ static void test_get_status(void)
 	child = fork_sleeper();
 	load.load_pid = child;
 	fd = create_context();
-	if (pfm_load_context(fd, &load))
-		bail("a context of a child");
+	bail_if(pfm_load_context(fd, &load), "a context of a child");
 	kill_child(child);
 	pfm_get_status(fd, &s);
 	is(s.flags, PERFMON_STATUS_ENDED,
@@ -288,8 +281,7 @@ static void test_get_status(void)
 
 		pin_to_cpu(0);
 		load.load_pid = 0;
-		if (pfm_load_context(cpu0, &load))
-			_exit(1);
+		exit_if(pfm_load_context(cpu0, &load), 1);
 		pin_to_cpu(1);
 		if (err_of(pfm_get_status(cpu0, &s)) || err_of(pfm_start(cpu0, NULL)) != -EBUSY)
 			_exit(2);
@@ -345,8 +337,7 @@ static void test_self_page(int fd, const struct perfmon_self *page)
 		int mine = start_counting();
 		const struct perfmon_self *own;
 
-		if (pfm_self_map(mine, &own))
-			_exit(1);
+		exit_if(pfm_self_map(mine, &own), 1);
 		prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT);
 		syscall(SYS_exit, reads_are_exact(mine, own) ? 42 : 2);
 	}), 42, "1.18 pfm_self_read: counts loops exactly without a system call");
@@ -471,12 +462,9 @@ static void test_ring_after_fork(void)
 	uint64_t lost;
 	int fd, nr;
 
-	errno = -insmod("pfm_ring", "");
-	if (errno)
-		bail("insmod pfm_ring");
+	load_module("pfm_ring");
 	fd = pfm_create_context(&ctx, format, &arg, sizeof(arg));
-	if (fd < 0 || pfm_ring_open(fd, &ring))
-		bail("a context with a ring");
+	bail_if(fd < 0 || pfm_ring_open(fd, &ring), "a context with a ring");
 	nr = find_mappings(ranges, 4);
 	is(nr, 2, "1.9 pfm_ring_open: maps the ring and its tail");
 	is(in_child({
@@ -485,20 +473,16 @@ static void test_ring_after_fork(void)
 			void *at = mmap((void *)ranges[i].start, bytes, PROT_READ | PROT_WRITE,
 					MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
 
-			if (at != (void *)ranges[i].start)
-				_exit(1);
+			exit_if(at != (void *)ranges[i].start, 1);
 			memset(at, 42, bytes);
 		}
-		if (err_of(pfm_ring_read(ring, &record)) != -EPERM ||
-		    err_of(pfm_ring_snapshot(ring)) != -EPERM ||
-		    err_of(pfm_ring_lost(ring, &lost)) != -EPERM)
-			_exit(2);
-		if (err_of(pfm_ring_close(ring)))
-			_exit(3);
+		exit_if(err_of(pfm_ring_read(ring, &record)) != -EPERM ||
+			err_of(pfm_ring_snapshot(ring)) != -EPERM ||
+			err_of(pfm_ring_lost(ring, &lost)) != -EPERM, 2);
+		exit_if(err_of(pfm_ring_close(ring)), 3);
 		for (int i = 0; i < nr; i++)
-			if (*(volatile char *)ranges[i].start != 42 ||
-			    *(volatile char *)(ranges[i].end - 1) != 42)
-				_exit(4);
+			exit_if(*(volatile char *)ranges[i].start != 42 ||
+				*(volatile char *)(ranges[i].end - 1) != 42, 4);
 		_exit(42);
 	}), 42, "1.9 pfm_ring_close in a child: keeps memory at the addresses of the ring");
 	is(err_of(pfm_ring_read(ring, &record)), 0,

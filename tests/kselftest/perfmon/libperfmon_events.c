@@ -57,8 +57,7 @@ int main(void)
 	load_module("perfmon");
 	insmod("pfm_intel", "");
 	fd = pfm_create_context(&ctx, NULL, NULL, 0);
-	if (fd < 0)
-		bail("pfm_create_context");
+	bail_if(fd < 0, "pfm_create_context");
 	is(write_pmcs(fd, &good, 1), 0,
 	   "1.16 pfm_write_pmcs: succeeds for an event on the counter that counts it");
 	ok(count_events(fd, 2) > 0,

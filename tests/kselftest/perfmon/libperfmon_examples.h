@@ -23,8 +23,7 @@ static int run_example(const char *command)
 	int status;
 
 	f = popen(command, "r");
-	if (!f)
-		bail(command);
+	bail_if(!f, command);
 	len = fread(output, 1, sizeof(output) - 1, f);
 	output[len] = '\0';
 	status = pclose(f);
@@ -131,9 +130,7 @@ static void test_task_smpl(void)
 {
 	long long few, many, full;
 
-	errno = -insmod("pfm_default", "");
-	if (errno)
-		bail("insmod pfm_default");
+	load_module("pfm_default");
 	is(run_example(EXAMPLES "task_smpl 10000 1000000 /tests/pmu_perf spin 1000000"), 0,
 	   "1.9 example task_smpl: exits with status 0");
 	few = event_count("", "entries");

@@ -55,8 +55,7 @@ static void pfm_load_modules(const struct pmu_model *m)
 	/* An earlier test may have changed the limits of sampling. */
 	pfm_set_limits("100000", "25");
 	errno = -insmod(m->amd ? "pfm_amd" : "pfm_intel", "");
-	if (errno && errno != EEXIST)
-		bail("insmod of the description");
+	bail_if(errno && errno != EEXIST, "insmod of the description");
 }
 
 static int pfm_create(__u32 flags)
@@ -64,8 +63,7 @@ static int pfm_create(__u32 flags)
 	struct pfarg_ctx ctx = { .ctx_flags = flags };
 	int fd = open("/dev/perfmon", O_RDWR | O_CLOEXEC);
 
-	if (fd < 0)
-		bail("open /dev/perfmon");
+	bail_if(fd < 0, "open /dev/perfmon");
 	if (ioctl(fd, PERFMON_CREATE, &ctx)) {
 		int error = errno;
 
@@ -80,29 +78,33 @@ static int pfm_call(int fd, unsigned long call, void *arg)
 	return ioctl(fd, call, arg) ? -errno : 0;
 }
 
+/* Makes a call with a vector of @nr structures of @size bytes. */
+static int pfm_vector(int fd, unsigned long call, const void *items, __u32 nr, __u32 size)
+{
+	struct perfmon_vector v = { (__u64)items, nr, size };
+
+	return pfm_call(fd, call, &v);
+}
+
 static int pfm_write_pmc(int fd, __u16 number, __u64 value)
 {
 	struct pfarg_pmc pmc = { .reg_num = number, .reg_value = value };
-	struct perfmon_vector v = { (__u64)&pmc, 1, sizeof(pmc) };
 
-	return pfm_call(fd, PERFMON_WRITE_PMCS, &v);
+	return pfm_vector(fd, PERFMON_WRITE_PMCS, &pmc, 1, sizeof(pmc));
 }
 
 static int pfm_write_pmd(int fd, __u16 number, __u64 value)
 {
 	struct pfarg_pmd pmd = { .reg_num = number, .reg_value = value };
-	struct perfmon_vector v = { (__u64)&pmd, 1, sizeof(pmd) };
 
-	return pfm_call(fd, PERFMON_WRITE_PMDS, &v);
+	return pfm_vector(fd, PERFMON_WRITE_PMDS, &pmd, 1, sizeof(pmd));
 }
 
 static __u64 pfm_read_pmd(int fd, __u16 number)
 {
 	struct pfarg_pmd pmd = { .reg_num = number };
-	struct perfmon_vector v = { (__u64)&pmd, 1, sizeof(pmd) };
 
-	if (ioctl(fd, PERFMON_READ_PMDS, &v))
-		bail("read of a PMD");
+	bail_if(pfm_vector(fd, PERFMON_READ_PMDS, &pmd, 1, sizeof(pmd)), "read of a PMD");
 	return pmd.reg_value;
 }
 
@@ -110,10 +112,8 @@ static __u64 pfm_read_pmd(int fd, __u16 number)
 static __u32 pfm_pmd_flags(int fd, __u16 number)
 {
 	struct pfarg_pmd pmd = { .reg_num = number };
-	struct perfmon_vector v = { (__u64)&pmd, 1, sizeof(pmd) };
 
-	if (ioctl(fd, PERFMON_READ_PMDS, &v))
-		bail("read of a PMD");
+	bail_if(pfm_vector(fd, PERFMON_READ_PMDS, &pmd, 1, sizeof(pmd)), "read of a PMD");
 	return pmd.reg_flags;
 }
 
@@ -129,6 +129,18 @@ static int pfm_start(int fd)
 	return pfm_call(fd, PERFMON_START, NULL);
 }
 
+static __u32 this_thread(void)
+{
+	return syscall(SYS_gettid);
+}
+
+/* Loads a context on this thread, and starts it. */
+static void pfm_start_self(int fd)
+{
+	pfm_load(fd, this_thread());
+	pfm_start(fd);
+}
+
 static int pfm_stop(int fd)
 {
 	return pfm_call(fd, PERFMON_STOP, NULL);
@@ -137,11 +149,6 @@ static int pfm_stop(int fd)
 static int pfm_unload(int fd)
 {
 	return pfm_call(fd, PERFMON_UNLOAD, NULL);
-}
-
-static __u32 this_thread(void)
-{
-	return syscall(SYS_gettid);
 }
 
 /*

@@ -10,7 +10,6 @@
 #include "capabilities.h"
 #include "perfmon.h"
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 #define TRACING	"/sys/kernel/tracing/"
 #define KPROBE_EVENT	TRACING "events/kprobes/pcaudit/"
@@ -51,13 +50,11 @@ static int count_audited(void)
 /* Forks a process of user @user that stops itself. Returns when the process has stopped. */
 static pid_t fork_stopped(int user)
 {
-	pid_t child = fork();
-
-	if (!child) {
+	pid_t child = fork_child({
 		switch_user(user, -1);
 		raise(SIGSTOP);
-		_exit(0);
-	}
+	});
+
 	waitpid(child, NULL, WUNTRACED);
 	return child;
 }
@@ -77,8 +74,7 @@ static int load_by_user(pid_t target)
 	pid_t child;
 
 	shared->step = 0;
-	child = fork();
-	if (!child) {
+	child = fork_child({
 		int fd, rc;
 
 		switch_user(1000, -1);
@@ -90,7 +86,7 @@ static int load_by_user(pid_t target)
 		shared->step = 3;
 		wait_until(shared->step == 4);
 		_exit(-rc);
-	}
+	});
 	wait_until(shared->step == 1);
 	close(open(TRACING "trace", O_WRONLY | O_TRUNC));
 	write_file(KPROBE_EVENT "enable", "1");
@@ -109,9 +105,8 @@ int main(void)
 
 	plan(8);
 	pfm_load_modules(guest_model());
-	if (chmod("/dev/perfmon", 0666))
-		bail("chmod");
-	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	bail_if(chmod("/dev/perfmon", 0666), "chmod");
+	shared = map_memory(4096, MAP_SHARED);
 	kprobe_start();
 	is(load_by_user(0), 0, "9.3 PERFMON_LOAD of a user's own thread succeeds");
 	is(count_audited(), 0, "9.3 PERFMON_LOAD of a user's own thread: no capability is audited");
@@ -128,8 +123,7 @@ int main(void)
 	pin_to_cpu(0);
 	fd = pfm_create(PFM_FL_SYSTEM_WIDE);
 	pfm_write_pmc(fd, 0, pfm_instructions(guest_model()));
-	if (pfm_load(fd, 0))
-		bail("load of a CPU");
+	bail_if(pfm_load(fd, 0), "load of a CPU");
 	is(load_by_user(0), -EBUSY, "9.3 PERFMON_LOAD with a register of a CPU's context: EBUSY");
 	is(count_audited(), 0,
 	   "9.3 PERFMON_LOAD with a register of a CPU's context: no capability is audited");

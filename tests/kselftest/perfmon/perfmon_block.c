@@ -11,9 +11,7 @@
  */
 #include "capabilities.h"
 #include "sampling.h"
-#include <fcntl.h>
 #include <pthread.h>
-#include <sched.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -32,18 +30,16 @@ static pid_t fork_worker(int user)
 
 	shared[0] = 0;
 	shared[1] = 0;
-	child = fork();
-	if (!child) {
+	child = fork_child({
 		switch_user(user, CAP_SETUID);
 		for (;;) {
 			++shared[0];
 			if (shared[1]) {
-				if (setresuid(shared[1], shared[1], shared[1]))
-					_exit(1);
+				exit_if(setresuid(shared[1], shared[1], shared[1]), 1);
 				shared[1] = 0;
 			}
 		}
-	}
+	});
 	wait_until(shared[0] > 1000);
 	return child;
 }
@@ -68,8 +64,7 @@ static int start_blocking(pid_t target)
 {
 	int fd = load_blocking(target);
 
-	if (fd < 0)
-		_exit(100);
+	exit_if(fd < 0, 100);
 	pfm_start(fd);
 	return fd;
 }
@@ -138,12 +133,10 @@ static void test_yama(void)
 	pid_t other;
 
 	read_file(YAMA, before, sizeof(before));
-	other = fork();
-	if (!other) {
+	other = fork_child({
 		switch_user(1000, -1);
-		for (;;)
-			pause();
-	}
+		pause_forever();
+	});
 	wait_until(task_state(other) == 'S');
 	write_file(YAMA, "0");
 	is(call_as_user(load_blocking, other), 0,
@@ -233,10 +226,8 @@ static void test_fd_inherited(void)
 	bool still;
 
 	child = fork_worker(1001);
-	if (socketpair(AF_UNIX, SOCK_DGRAM, 0, pipes))
-		bail("socketpair");
-	tool = fork();
-	if (!tool) {
+	bail_if(socketpair(AF_UNIX, SOCK_DGRAM, 0, pipes), "socketpair");
+	tool = fork_child({
 		char control[CMSG_SPACE(sizeof(int))] = { 0 };
 		struct iovec iov = { "x", 1 };
 		struct msghdr message = { .msg_iov = &iov, .msg_iovlen = 1,
@@ -250,9 +241,8 @@ static void test_fd_inherited(void)
 		c->cmsg_len = CMSG_LEN(sizeof(int));
 		memcpy(CMSG_DATA(c), &fd, sizeof(fd));
 		sendmsg(pipes[1], &message, 0);
-		for (;;)
-			pause();
-	}
+		pause_forever();
+	});
 	{
 		char control[CMSG_SPACE(sizeof(int))] = { 0 }, byte;
 		struct iovec iov = { &byte, 1 };
@@ -260,8 +250,7 @@ static void test_fd_inherited(void)
 					  .msg_control = control,
 					  .msg_controllen = sizeof(control) };
 
-		if (recvmsg(pipes[0], &message, 0) != 1 || !CMSG_FIRSTHDR(&message))
-			bail("recvmsg");
+		bail_if(recvmsg(pipes[0], &message, 0) != 1 || !CMSG_FIRSTHDR(&message), "recvmsg");
 		memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(fd));
 	}
 	still = worker_blocked(fd);
@@ -315,8 +304,7 @@ static void *exec_other_program(void *unused)
 /* The program that the thread executes keeps the inherited descriptor open and sleeps. */
 static void hold_fd(void)
 {
-	for (;;)
-		pause();
+	pause_forever();
 }
 
 /*
@@ -331,18 +319,14 @@ static void test_capability_lost_by_exec(void)
 	bool still, on;
 
 	child = fork_worker(1001);
-	tool = fork();
-	if (!tool) {
+	tool = fork_child({
 		int fd = start_blocking_as(1000, CAP_SYS_PTRACE, child);
 
-		if (fcntl(fd, F_SETFD, 0))
-			_exit(101);
+		exit_if(fcntl(fd, F_SETFD, 0), 101);
 		shared[2] = worker_blocked(fd) ? 1 : 2;
-		if (pthread_create(&thread, NULL, exec_other_program, NULL))
-			_exit(103);
-		for (;;)
-			pause();
-	}
+		exit_if(pthread_create(&thread, NULL, exec_other_program, NULL), 103);
+		pause_forever();
+	});
 	wait_until(shared[2]);
 	still = shared[2] == 1;
 	on = worker_progresses();
@@ -395,8 +379,7 @@ static void test_yama_forbids(void)
 	read_file(YAMA, before, sizeof(before));
 	write_file(YAMA, "1");
 	shared[3] = 0;
-	tool = fork();
-	if (!tool) {
+	tool = fork_child({
 		pid_t child = fork_worker(1000);
 		int fd = start_blocking_as(1000, CAP_SETUID, child);
 		int good = worker_blocked(fd);
@@ -414,7 +397,7 @@ static void test_yama_forbids(void)
 		good |= has_end_message(fd) << 3;
 		kill_child(child);
 		_exit(CHECKED | good);
-	}
+	});
 	wait_until(shared[3] == 1 || waitpid(tool, &status, WNOHANG) == tool);
 	write_file(YAMA, "2");
 	shared[3] = 2;
@@ -437,12 +420,11 @@ static pid_t fork_receiver(int from, int bytes, int at)
 	pid_t child;
 
 	shared[at] = 0;
-	child = fork();
-	if (!child) {
+	child = fork_child({
 		recv(from, buf, bytes, MSG_WAITALL);
 		for (;;)
 			++shared[at];
-	}
+	});
 	wait_until(task_state(child) == 'S');
 	return child;
 }
@@ -458,16 +440,14 @@ static int create_blocking_at_switch(void)
 
 static void send_byte(int socket)
 {
-	if (write(socket, "x", 1) != 1)
-		bail("write to a socket");
+	bail_if(write(socket, "x", 1) != 1, "write to a socket");
 }
 
 static bool all_received(int socket)
 {
 	int left;
 
-	if (ioctl(socket, FIONREAD, &left))
-		bail("FIONREAD");
+	bail_if(ioctl(socket, FIONREAD, &left), "FIONREAD");
 	return !left;
 }
 
@@ -482,9 +462,8 @@ static void test_moved_to_other_thread(void)
 	struct pfarg_ovfl_msg msg;
 	pid_t a, b;
 
-	if (socketpair(AF_UNIX, SOCK_STREAM, 0, first) ||
-	    socketpair(AF_UNIX, SOCK_STREAM, 0, second))
-		bail("socketpair");
+	bail_if(socketpair(AF_UNIX, SOCK_STREAM, 0, first) ||
+		socketpair(AF_UNIX, SOCK_STREAM, 0, second), "socketpair");
 	a = fork_receiver(first[0], 2, 0);
 	b = fork_receiver(second[0], 2, 2);
 	is(pfm_load(fd, a) ?: pfm_start(fd), 0,
@@ -526,8 +505,7 @@ static void test_attached_again(void)
 	struct pfarg_ovfl_msg msg;
 	pid_t thread;
 
-	if (socketpair(AF_UNIX, SOCK_STREAM, 0, sockets))
-		bail("socketpair");
+	bail_if(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), "socketpair");
 	thread = fork_receiver(sockets[0], 2, 0);
 	is(in_child(_exit(pfm_load(fd, thread) || pfm_start(fd))), 0,
 	   "1.8 blocking context attached again: a process attaches it and exits");
@@ -551,15 +529,13 @@ static void test_attached_again(void)
 
 int main(int argc, char **argv)
 {
-	(void)argv;
 	if (argc > 1)
 		hold_fd();
 	plan(3 + 2 + 3 + 4 + 2 + 3 + 3 + 6 + 4);
-	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	shared = map_memory(4096, MAP_SHARED);
 	load_sampling_modules(SKYLAKE);
 	pfm_set_limits("0", "0");
-	if (chmod("/dev/perfmon", 0666))
-		bail("chmod");
+	bail_if(chmod("/dev/perfmon", 0666), "chmod");
 	test_capability_dropped();
 	test_fd_inherited();
 	test_target_changes_user();

@@ -34,18 +34,17 @@ static struct child_report *report;
 /* Returns the number that follows @word in the file @file of the control group CGROUP. */
 static long long cgroup_value(const char *file, const char *word)
 {
-	char path[80], line[100];
+	char line[100];
 	long long value = -1;
 	size_t length = strlen(word);
 	FILE *f;
+	const char *path = format_text(CGROUP "/%s", file);
 
-	snprintf(path, sizeof(path), CGROUP "/%s", file);
 	f = fopen(path, "r");
 	while (f && fgets(line, sizeof(line), f))
 		if (!strncmp(line, word, length) && line[length] == ' ')
 			value = atoll(line + length);
-	if (!f || fclose(f) || value < 0)
-		bail(path);
+	bail_if(!f || fclose(f) || value < 0, path);
 	return value;
 }
 
@@ -81,8 +80,7 @@ static void test_cgroup(void)
 		write_file(CGROUP "/cgroup.procs", "0");
 		before = cgroup_value("memory.stat", "kernel");
 		for (int i = 0; i < NR_CONTEXTS; i++)
-			if (pfm_create_ring(0, "ring", SIZE, 0) < 0)
-				_exit(1);
+			exit_if(pfm_create_ring(0, "ring", SIZE, 0) < 0, 1);
 		report->bytes = cgroup_value("memory.stat", "kernel") - before;
 	});
 	note("%d rings of 1 MiB: %lld kB of kernel memory charged to the control group",
@@ -91,11 +89,10 @@ static void test_cgroup(void)
 	   report->bytes < (long long)NR_CONTEXTS * SIZE * 3 / 2,
 	   "9.1 rings are charged to the control group: their size, plus less than half of it");
 	write_file(CGROUP "/memory.max", "16777216");
-	child = fork();
-	if (!child) {
+	child = fork_child({
 		write_file(CGROUP "/cgroup.procs", "0");
 		create_until_refused(report, 3, 10 * SIZE);
-	}
+	});
 	wait_until(report->go == 1);
 	is(report->contexts, 1, "9.1 memory.max 16 MiB: the first buffer of 10 MiB is created");
 	is(report->error, -ENOMEM, "9.1 memory.max 16 MiB: the second buffer of 10 MiB is ENOMEM");
@@ -135,11 +132,10 @@ static void test_user_kb(void)
 	wait_until(nothing_charged());
 	set_user_kb(one_buffer * 9 / 2 / 1024);
 	report->go = 0;
-	child = fork();
-	if (!child) {
+	child = fork_child({
 		switch_user(USER, -1);
 		create_until_refused(report, 10, SIZE / 16);
-	}
+	});
 	wait_until(report->go == 1);
 	is(report->contexts, 4, "9.4 user_kb for 4.5 buffers: a user creates four");
 	is(report->error, -EDQUOT, "9.4 user_kb for 4.5 buffers: the fifth buffer is EDQUOT");
@@ -150,8 +146,7 @@ static void test_user_kb(void)
 	close(fd);
 	report->go = 2;
 	waitpid(child, NULL, 0);
-	wait_until(nothing_charged());
-	ok(nothing_charged(), "9.1 buffers closed: no user has memory charged");
+	ok(wait_until(nothing_charged()), "9.1 buffers closed: no user has memory charged");
 }
 
 /*
@@ -169,12 +164,11 @@ static void test_sub_uids(void)
 	owner = create_user_namespace(USER, "0 100000 4", path, sizeof(path));
 	for (int i = 0; i < 4; i++) {
 		report[i].go = 0;
-		child[i] = fork();
-		if (!child[i]) {
+		child[i] = fork_child({
 			setrlimit(RLIMIT_MEMLOCK, &lock);
 			enter_user_namespace(path, i);
 			create_until_refused(&report[i], 8, SIZE / 4);
-		}
+		});
 		wait_until(report[i].go == 1);
 		contexts += report[i].contexts;
 		full += report[i].error == -EDQUOT;
@@ -235,19 +229,13 @@ int main(void)
 	plan(4 + 7 + 2 + 3);
 	setrlimit(RLIMIT_NOFILE, &files);
 	mkdir(CGROUPS, 0755);
-	if (mount("cgroups", CGROUPS, "cgroup2", 0, NULL))
-		bail("mount of cgroup2");
+	bail_if(mount("cgroups", CGROUPS, "cgroup2", 0, NULL), "mount of cgroup2");
 	atexit(remove_cgroup);
 	write_file(CGROUPS "/cgroup.subtree_control", "+memory");
 	mkdir(CGROUP, 0755);
-	insmod("perfcounters", "");
-	insmod("perfmon", "");
-	insmod("pfm_soft", "");
-	insmod("pfm_default", "");
-	insmod("pfm_ring", "");
-	if (chmod("/dev/perfmon", 0666))
-		bail("chmod");
-	report = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	insmod_each("perfcounters perfmon pfm_soft pfm_default pfm_ring");
+	bail_if(chmod("/dev/perfmon", 0666), "chmod");
+	report = map_memory(4096, MAP_SHARED);
 	test_cgroup();
 	test_user_kb();
 	test_sub_uids();

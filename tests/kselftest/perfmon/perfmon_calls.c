@@ -17,13 +17,6 @@
 static const struct pmu_model *model;
 static const char *description;
 
-static int call_vector(int fd, unsigned long call, void *items, __u32 nr, __u32 size)
-{
-	struct perfmon_vector v = { (__u64)items, nr, size };
-
-	return pfm_call(fd, call, &v);
-}
-
 static void test_without_context(void)
 {
 	struct pfarg_ctx ctx = { .ctx_flags = 0x10 };
@@ -69,32 +62,32 @@ static void test_registers(void)
 	is(pfm_write_pmd(fd, 15, 0), -EINVAL,
 	   "1.14 write PMDs: PMD 15, which does not exist, is EINVAL");
 	pmc.reg_flags = 1;
-	is(call_vector(fd, PERFMON_WRITE_PMCS, &pmc, 1, sizeof(pmc)), -EINVAL,
+	is(pfm_vector(fd, PERFMON_WRITE_PMCS, &pmc, 1, sizeof(pmc)), -EINVAL,
 	   "1.3 write PMCs: an unknown reg_flags bit is EINVAL");
 	pmc.reg_flags = 0;
 	pmc.reg_set = 1;
-	is(call_vector(fd, PERFMON_WRITE_PMCS, &pmc, 1, sizeof(pmc)), -EINVAL,
+	is(pfm_vector(fd, PERFMON_WRITE_PMCS, &pmc, 1, sizeof(pmc)), -EINVAL,
 	   "1.3 write PMCs: an event set that does not exist is EINVAL");
 	pmc.reg_set = 0;
 	pmc.reg_reserved2[0] = 1;
-	is(call_vector(fd, PERFMON_WRITE_PMCS, &pmc, 1, sizeof(pmc)), -EINVAL,
+	is(pfm_vector(fd, PERFMON_WRITE_PMCS, &pmc, 1, sizeof(pmc)), -EINVAL,
 	   "1.3 write PMCs: a reserved field that is not zero is EINVAL");
 	pmd.reg_reserved2[6] = 1;
-	is(call_vector(fd, PERFMON_WRITE_PMDS, &pmd, 1, sizeof(pmd)), -EINVAL,
+	is(pfm_vector(fd, PERFMON_WRITE_PMDS, &pmd, 1, sizeof(pmd)), -EINVAL,
 	   "1.3 write PMDs: a reserved field that is not zero is EINVAL");
-	is(call_vector(fd, PERFMON_WRITE_PMCS, many, 1, 47), -EINVAL,
+	is(pfm_vector(fd, PERFMON_WRITE_PMCS, many, 1, 47), -EINVAL,
 	   "1.4 write PMCs: element size 47 instead of 48 is EINVAL");
-	is(call_vector(fd, PERFMON_WRITE_PMCS, many, 85, 48), 0,
+	is(pfm_vector(fd, PERFMON_WRITE_PMCS, many, 85, 48), 0,
 	   "1.4 write PMCs: a vector of 85 elements succeeds");
-	is(call_vector(fd, PERFMON_WRITE_PMCS, many, 86, 48), -E2BIG,
+	is(pfm_vector(fd, PERFMON_WRITE_PMCS, many, 86, 48), -E2BIG,
 	   "1.4 write PMCs: a vector of 86 elements, over a page, is E2BIG");
-	is(call_vector(fd, PERFMON_WRITE_PMCS, many, 0xffffffff, 48), -E2BIG,
+	is(pfm_vector(fd, PERFMON_WRITE_PMCS, many, 0xffffffff, 48), -E2BIG,
 	   "1.4 write PMCs: a vector of 4294967295 elements is E2BIG");
-	is(call_vector(fd, PERFMON_WRITE_PMCS, NULL, 0, 48), 0,
+	is(pfm_vector(fd, PERFMON_WRITE_PMCS, NULL, 0, 48), 0,
 	   "1.4 write PMCs: a vector of 0 elements at NULL succeeds");
-	is(call_vector(fd, PERFMON_WRITE_PMCS, NULL, 1, 48), -EFAULT,
+	is(pfm_vector(fd, PERFMON_WRITE_PMCS, NULL, 1, 48), -EFAULT,
 	   "1.4 write PMCs: a vector at NULL is EFAULT");
-	is(call_vector(fd, PERFMON_READ_PMDS, (void *)-8UL, 1, 176), -EFAULT,
+	is(pfm_vector(fd, PERFMON_READ_PMDS, (void *)-8UL, 1, 176), -EFAULT,
 	   "1.4 read PMDs: a vector at the end of the address space is EFAULT");
 	/*
 	 * If one register in the vector of a call is invalid, the call must not write any register.
@@ -103,7 +96,7 @@ static void test_registers(void)
 	{
 		struct pfarg_pmd two[2] = { { .reg_num = 0, .reg_value = 6 }, { .reg_num = 15 } };
 
-		is(call_vector(fd, PERFMON_WRITE_PMDS, two, 2, sizeof(*two)), -EINVAL,
+		is(pfm_vector(fd, PERFMON_WRITE_PMDS, two, 2, sizeof(*two)), -EINVAL,
 		   "1.4 write PMDs: one invalid PMD of two is EINVAL");
 		is(pfm_read_pmd(fd, 0), 5,
 		   "1.4 write PMDs: with one invalid PMD of two, none is written");
@@ -118,8 +111,7 @@ static int test_as_user(pid_t foreign_pid)
 {
 	int fd, failed = ksft_failed;
 
-	if (setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534))
-		bail("setresuid");
+	bail_if(setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534), "setresuid");
 	is(pfm_create(PFM_FL_SYSTEM_WIDE), -EPERM,
 	   "1.6 unprivileged: creating a CPU's context is EPERM");
 	fd = pfm_create(0);
@@ -156,8 +148,7 @@ static void test_permissions(void)
 	is(in_child(_exit(setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534) ||
 			  open("/dev/perfmon", O_RDWR) >= 0 || errno != EACCES)), 0,
 	   "1.2 open of /dev/perfmon by another user is EACCES");
-	if (chmod("/dev/perfmon", 0666))
-		bail("chmod");
+	bail_if(chmod("/dev/perfmon", 0666), "chmod");
 	status = in_child({
 		int rc = test_as_user(foreign_pid);
 
@@ -206,8 +197,7 @@ static void test_lifetimes(void)
 	 */
 	fd = pfm_create(0);
 	pfm_write_pmc(fd, 0, pfm_instructions(model));
-	pfm_load(fd, this_thread());
-	pfm_start(fd);
+	pfm_start_self(fd);
 	is(in_child(spin(30000000); _exit(pfm_stop(fd) != 0)), 0,
 	   "1.2 fork: the child stops the parent's context by the descriptor");
 	got = pfm_read_pmd(fd, 0);
@@ -221,21 +211,17 @@ static void test_lifetimes(void)
 	 * A context of a child counts across the child's exec. Only the parent has the descriptor
 	 * of the context.
 	 */
-	if (pipe(out))
-		bail("pipe");
-	child = fork();
-	if (!child) {
-		if (read(out[0], &byte, 1) != 1)
-			_exit(1);
+	bail_if(pipe(out), "pipe");
+	child = fork_child({
+		exit_if(read(out[0], &byte, 1) != 1, 1);
 		execl("/bin/busybox", "busybox", "true", NULL);
 		_exit(1);
-	}
+	});
 	fd = pfm_create(0);
 	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	is(pfm_load(fd, child), 0, "1.6 load: succeeds on another process of root");
 	pfm_start(fd);
-	if (write(out[1], "x", 1) != 1)
-		bail("write");
+	bail_if(write(out[1], "x", 1) != 1, "write");
 	waitpid(child, &status, 0);
 	got = pfm_read_pmd(fd, 0);
 	if (!ok(!status && got > 1000,
@@ -317,24 +303,19 @@ static void test_killed_programs(void)
 	int counts[2], i;
 	char byte;
 
-	if (pipe(counts))
-		bail("pipe");
+	bail_if(pipe(counts), "pipe");
 	for (i = 0; i < gate_or_long(20, 50); i++) {
-		pid_t child = fork();
-
-		if (!child) {
+		pid_t child = fork_child({
 			int fd = pfm_create(0);
 
 			pfm_write_pmc(fd, 0, pfm_instructions(model));
-			pfm_load(fd, this_thread());
-			pfm_start(fd);
-			if (i % 2 && write(counts[1], "", 1) != 1)
-				_exit(1);
+			pfm_start_self(fd);
+			exit_if(i % 2 && write(counts[1], "", 1) != 1, 1);
 			for (;;)
 				spin(1000);
-		}
-		if (i % 2 && read(counts[0], &byte, 1) != 1)
-			bail("a child");
+		});
+
+		bail_if(i % 2 && read(counts[0], &byte, 1) != 1, "a child");
 		usleep(i % 2 ? 300 * i : 2000 + 300 * i);
 		kill_child(child);
 	}

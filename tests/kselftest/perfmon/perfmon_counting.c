@@ -57,7 +57,6 @@ static void test_insmod_after_perf(void)
 static void test_self(void)
 {
 	struct pfarg_pmc pmc = { .reg_flags = PFM_REGFL_NO_EMUL64 };
-	struct perfmon_vector v = { (__u64)&pmc, 1, sizeof(pmc) };
 	int fd = pfm_create(0), i;
 	__u64 around, got;
 
@@ -80,7 +79,7 @@ static void test_self(void)
 	is(got, 2000 + around, "1.5 a PMD close to 2^64 counts as usual");
 	is(pfm_read_pmd(fd, 0), 2000 + around - 16, "1.5 a PMD wraps at 2^64");
 	pmc.reg_value = pfm_instructions(model);
-	is(pfm_call(fd, PERFMON_WRITE_PMCS, &v), 0,
+	is(pfm_vector(fd, PERFMON_WRITE_PMCS, &pmc, 1, sizeof(pmc)), 0,
 	   "1.5 write PMCs: PFM_REGFL_NO_EMUL64 is accepted");
 	pfm_write_pmd(fd, 0, 0xffffffffffffULL - 9);
 	pfm_spin(fd, 0, 10);
@@ -267,8 +266,7 @@ static void test_dirty_counter(void)
 
 	pin_to_cpu(0);
 	perf = perf_user(PERF_COUNT_HW_BRANCH_INSTRUCTIONS, -1);
-	if (perf < 0 || !perf_spin(perf, 1000))
-		bail("a perf event");
+	bail_if(perf < 0 || !perf_spin(perf, 1000), "a perf event");
 	close(perf);
 	is(pfm_load(fd, 0) ?: pfm_write_pmc(fd, 0, pfm_instructions(model)), 0,
 	   "1.3 counter that perf has used: a CPU's context gets it after the load");

@@ -23,8 +23,7 @@ static long nr_unknown_nmis(void)
 	char text[32] = "";
 	int fd = open(DIR "nr", O_RDONLY | O_CLOEXEC);
 
-	if (fd < 0 || read(fd, text, sizeof(text) - 1) <= 0)
-		bail(DIR "nr");
+	bail_if(fd < 0 || read(fd, text, sizeof(text) - 1) <= 0, DIR "nr");
 	close(fd);
 	return atol(text);
 }

@@ -58,30 +58,22 @@ static void sample_child(struct exec_records *f, bool stop)
 	pid_t child;
 	char byte;
 
-	if (fd < 0 || pipe(start) || pipe(reached))
-		bail("a context");
-	if (pfm_write_smpl(fd, &pmd))
-		bail("write of a PMD");
-	child = fork();
-	if (!child) {
-		if (read(start[0], &byte, 1) != 1)
-			_exit(1);
+	bail_if(fd < 0 || pipe(start) || pipe(reached), "a context");
+	bail_if(pfm_write_smpl(fd, &pmd), "write of a PMD");
+	child = fork_child({
+		exit_if(read(start[0], &byte, 1) != 1, 1);
 		spin(3000000);
-		if (write(reached[1], &byte, 1) != 1 || read(start[0], &byte, 1) != 1)
-			_exit(1);
+		exit_if(write(reached[1], &byte, 1) != 1 || read(start[0], &byte, 1) != 1, 1);
 		execl("/proc/self/exe", "perfmon_exec", "spin", NULL);
 		_exit(1);
-	}
+	});
 	r = ring_map(fd, SIZE);
-	if (pfm_load(fd, child))
-		bail("load");
+	bail_if(pfm_load(fd, child), "load");
 	pfm_start(fd);
-	if (write(start[1], "x", 1) != 1 || read(reached[0], &byte, 1) != 1)
-		bail("a child");
+	bail_if(write(start[1], "x", 1) != 1 || read(reached[0], &byte, 1) != 1, "a child");
 	if (stop)
 		pfm_stop(fd);
-	if (write(start[1], "x", 1) != 1)
-		bail("a child");
+	bail_if(write(start[1], "x", 1) != 1, "a child");
 	waitpid(child, NULL, 0);
 	read_records(&r, f);
 	ring_close(&r);
@@ -96,7 +88,6 @@ int main(int argc, char **argv)
 	__u64 begin = now_ns();
 	struct exec_records f;
 
-	(void)argv;
 	if (argc > 1) {
 		spin(3000000);
 		return 0;
@@ -105,8 +96,7 @@ int main(int argc, char **argv)
 	load_modules("");
 	load_module("perfmon");
 	pfm_set_limits("0", "0");
-	insmod("pfm_soft", "");
-	insmod("pfm_ring", "");
+	insmod_each("pfm_soft pfm_ring");
 	sample_child(&f, false);
 	note("%d samples, %d execs, %d samples", f.before, f.nr_execs, f.after);
 	is(f.nr_execs, 1, "1.9 an exec of the sampled thread is one record of its ring");

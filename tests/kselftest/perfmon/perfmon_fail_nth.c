@@ -49,37 +49,32 @@ static bool pmu_is_free(void)
 static int write_pmcs(void)
 {
 	struct pfarg_pmc pmc[REGISTERS] = { 0 };
-	struct perfmon_vector v = { (__u64)pmc, REGISTERS, sizeof(*pmc) };
 
 	for (int i = 0; i < REGISTERS; i++) {
 		pmc[i].reg_num = i;
 		pmc[i].reg_value = pfm_instructions(SKYLAKE);
 	}
-	return pfm_call(context, PERFMON_WRITE_PMCS, &v);
+	return pfm_vector(context, PERFMON_WRITE_PMCS, pmc, REGISTERS, sizeof(*pmc));
 }
 
 static struct pfarg_pmd pmd[REGISTERS];
 
 static int write_pmds(void)
 {
-	struct perfmon_vector v = { (__u64)pmd, REGISTERS, sizeof(*pmd) };
-
 	memset(pmd, 0, sizeof(pmd));
 	for (int i = 0; i < REGISTERS; i++) {
 		pmd[i].reg_num = i;
 		pmd[i].reg_value = 1000 + i;
 	}
-	return pfm_call(context, PERFMON_WRITE_PMDS, &v);
+	return pfm_vector(context, PERFMON_WRITE_PMDS, pmd, REGISTERS, sizeof(*pmd));
 }
 
 static int read_pmds(void)
 {
-	struct perfmon_vector v = { (__u64)pmd, REGISTERS, sizeof(*pmd) };
-
 	memset(pmd, 0, sizeof(pmd));
 	for (int i = 0; i < REGISTERS; i++)
 		pmd[i].reg_num = i;
-	return pfm_call(context, PERFMON_READ_PMDS, &v);
+	return pfm_vector(context, PERFMON_READ_PMDS, pmd, REGISTERS, sizeof(*pmd));
 }
 
 static bool pmds_are(__u64 first, __u64 step)
@@ -175,9 +170,8 @@ static bool ring_gets_samples(void)
 static int create_sets(void)
 {
 	struct pfarg_setdesc sets[2] = { { .set_id = 3 }, { .set_id = 9 } };
-	struct perfmon_vector v = { (__u64)sets, 2, sizeof(sets[0]) };
 
-	return pfm_call(context, PERFMON_CREATE_EVTSETS, &v);
+	return pfm_vector(context, PERFMON_CREATE_EVTSETS, sets, 2, sizeof(sets[0]));
 }
 
 static bool sets_exist(bool expected)
@@ -211,23 +205,20 @@ static void prepare_created_for_cpu(void)
 {
 	close_all();
 	context = pfm_create(PFM_FL_SYSTEM_WIDE);
-	if (write_pmcs())
-		bail("write of PMCs");
+	bail_if(write_pmcs(), "write of PMCs");
 }
 
 static void prepare_written(void)
 {
 	prepare_created();
-	if (write_pmcs() || write_pmds())
-		bail("write of registers");
+	bail_if(write_pmcs() || write_pmds(), "write of registers");
 }
 
 /* Creates and attaches a context that uses no hardware register yet. */
 static void prepare_attached(void)
 {
 	prepare_created();
-	if (pfm_load(context, this_thread()))
-		bail("load");
+	bail_if(pfm_load(context, this_thread()), "load");
 }
 
 static int load_self(void)
@@ -271,8 +262,7 @@ static bool counts_once_loaded(void)
 static void prepare_loaded(void)
 {
 	prepare_written();
-	if (load_self())
-		bail("load");
+	bail_if(load_self(), "load");
 	pfm_start(context);
 }
 

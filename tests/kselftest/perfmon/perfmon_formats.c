@@ -10,7 +10,6 @@
  * perfmon_ring.c, tests rings that are read while the kernel writes them.
  */
 #include "kselftest_pc.h"
-#include <signal.h>
 #include "sampling.h"
 
 #define MS	1000000ULL
@@ -111,11 +110,9 @@ static void test_watermark(void)
 	struct pfarg_ovfl_msg msg;
 	__u64 at, lost;
 
-	if (page == MAP_FAILED || tail == MAP_FAILED)
-		bail("mmap of a ring");
+	bail_if(page == MAP_FAILED || tail == MAP_FAILED, "mmap of a ring");
 	pfm_period(fd, PERFMON_TASK_CLOCK, MS, 0);
-	pfm_load(fd, this_thread());
-	pfm_start(fd);
+	pfm_start_self(fd);
 	burn_until(page->head > 10 * 64);
 	ok(!pfm_read_message(fd, &msg, 0), "2.4 ring: no message before the watermark");
 	/* The ring has no reader: it fills, and later samples are lost. */
@@ -146,8 +143,7 @@ static void test_nway(void)
 	__u64 used;
 
 	pfm_period(fd, PERFMON_TASK_CLOCK, MS / 10, PFM_REGFL_OVFL_NOTIFY);
-	pfm_load(fd, this_thread());
-	pfm_start(fd);
+	pfm_start_self(fd);
 	burn_until(hdr->nr_full >= 2);
 	/* Stops the context, so that no further buffer fills while the messages are counted. */
 	pfm_stop(fd);
@@ -194,8 +190,7 @@ static void test_histogram(void)
 	__u64 sum = 0;
 
 	pfm_period(fd, PERFMON_TASK_CLOCK, MS / 5, 0);
-	pfm_load(fd, this_thread());
-	pfm_start(fd);
+	pfm_start_self(fd);
 	spin_until_samples(h, 100);
 	pfm_stop(fd);
 	for (i = 0; i < 64; i++)
@@ -263,16 +258,13 @@ static void test_target_messages(void)
 	char byte;
 
 	signal(SIGIO, on_signal);
-	if (pipe(go))
-		bail("pipe");
-	pid = fork();
-	if (!pid) {
+	bail_if(pipe(go), "pipe");
+	pid = fork_child({
 		/* Waits until the context is started. */
 		close(go[1]);
 		read(go[0], &byte, 1);
 		burn(100);
-		_exit(0);
-	}
+	});
 	close(go[0]);
 	pfm_period(fd, PERFMON_TASK_CLOCK, 20 * MS, PFM_REGFL_OVFL_NOTIFY);
 	fcntl(fd, F_SETOWN, getpid());
@@ -343,13 +335,7 @@ int main(void)
 {
 	plan(36);
 	write_file("/proc/sys/kernel/modprobe", "\n");
-	insmod("perfcounters", "");
-	insmod("perfmon", "");
-	insmod("pfm_soft", "");
-	insmod("pfm_default", "");
-	insmod("pfm_ring", "");
-	insmod("pfm_nway", "");
-	insmod("pfm_histogram", "");
+	insmod_each("perfcounters perfmon pfm_soft pfm_default pfm_ring pfm_nway pfm_histogram");
 	pfm_set_limits("0", "0");
 	test_refusals();
 	test_watermark();

@@ -12,45 +12,17 @@
  * fails, and no context is evicted.
  */
 #include "capabilities.h"
+#include "hog.h"
 #include "sampling.h"
 #include <pthread.h>
-#include <sched.h>
 #include <sys/stat.h>
-
-static const char fair_server[] = "/sys/kernel/debug/sched/fair_server/cpu1/runtime";
-static const char rt_runtime[] = "/proc/sys/kernel/sched_rt_runtime_us";
-
-static struct {
-	volatile int running, stop;
-} *hog;
-
-static pid_t start_hog(void)
-{
-	struct sched_param param = { .sched_priority = 50 };
-	pid_t pid = fork();
-
-	if (!pid) {
-		/* Closes the inherited descriptors, which would keep contexts open. */
-		close_range(3, ~0U, 0);
-		pin_to_cpu(1);
-		if (sched_setscheduler(0, SCHED_FIFO, &param))
-			_exit(1);
-		hog->running = 1;
-		while (!hog->stop)
-			spin(1000);
-		_exit(0);
-	}
-	wait_until(hog->running);
-	return pid;
-}
 
 static void child_count_self(void)
 {
 	int fd = pfm_create(0);
 
 	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
-	if (pfm_load(fd, this_thread()) || pfm_start(fd))
-		_exit(1);
+	exit_if(pfm_load(fd, this_thread()) || pfm_start(fd), 1);
 	spin(1000);
 	pfm_stop(fd);
 	_exit(pfm_read_pmd(fd, 0) < 2000);
@@ -72,12 +44,8 @@ static volatile pid_t hog_tid;
 
 static void *hog_thread(void *unused)
 {
-	struct sched_param param = { .sched_priority = 50 };
-
 	hog_tid = this_thread();
-	pin_to_cpu(1);
-	if (sched_setscheduler(0, SCHED_FIFO, &param))
-		_exit(2);
+	set_fifo_priority(50);
 	hog->running = 1;
 	for (;;)
 		spin(1000);
@@ -99,8 +67,7 @@ static void child_map_with_own_hog(void)
 	pthread_t thread;
 
 	hog->running = 0;
-	if (pthread_create(&thread, NULL, hog_thread, NULL))
-		_exit(3);
+	exit_if(pthread_create(&thread, NULL, hog_thread, NULL), 3);
 	wait_until(hog->running);
 	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
 	pfm_write_pmc(hog_fd, 0, pfm_instructions(SKYLAKE));
@@ -113,25 +80,19 @@ static void child_map_with_own_hog(void)
 		page = mmap(NULL, getpagesize(), PROT_READ, MAP_SHARED, fd, PERFMON_SELF_OFFSET);
 		began = now_ns() - began;
 		min_ns = began < min_ns ? began : min_ns;
-		if (page == MAP_FAILED || munmap((void *)page, getpagesize()))
-			_exit(4);
+		exit_if(page == MAP_FAILED || munmap((void *)page, getpagesize()), 4);
 	}
-	if (min_ns >= MAP_NS)
-		_exit(5);
+	exit_if(min_ns >= MAP_NS, 5);
 	page = mmap(NULL, getpagesize(), PROT_READ, MAP_SHARED, fd, PERFMON_SELF_OFFSET);
 	hog_page = mmap(NULL, getpagesize(), PROT_READ, MAP_SHARED, hog_fd, PERFMON_SELF_OFFSET);
-	if (page == MAP_FAILED || hog_page == MAP_FAILED)
-		_exit(6);
-	if (pfm_load(fd, this_thread()) || pfm_start(fd) || pfm_load(hog_fd, hog_tid) ||
-	    pfm_start(hog_fd))
-		_exit(7);
+	exit_if(page == MAP_FAILED || hog_page == MAP_FAILED, 6);
+	exit_if(pfm_load(fd, this_thread()) || pfm_start(fd) || pfm_load(hog_fd, hog_tid) ||
+		pfm_start(hog_fd), 7);
 	spin(1000);
 	value = pfm_read_pmd(fd, 0);
-	if (!(page->flags & PERFMON_SELF_RDPMC))
-		_exit(8);
-	if ((hog_page->flags & (PERFMON_SELF_COUNTING | PERFMON_SELF_RDPMC)) !=
-	    PERFMON_SELF_COUNTING)
-		_exit(9);
+	exit_if(!(page->flags & PERFMON_SELF_RDPMC), 8);
+	exit_if((hog_page->flags & (PERFMON_SELF_COUNTING | PERFMON_SELF_RDPMC)) !=
+		PERFMON_SELF_COUNTING, 9);
 	_exit(value < 2000 ? 10 : 0);
 }
 
@@ -149,11 +110,10 @@ static void test_in_child(void (*what)(void), const char *name)
 	int status = -1, waits = 0;
 	pid_t pid;
 
-	pid = fork();
-	if (!pid) {
+	pid = fork_child({
 		pin_to_cpu(0);
 		what();
-	}
+	});
 	while (waitpid(pid, &status, WNOHANG) != pid && waits++ < 20000)
 		sleep_ms(1);
 	if (!ok(waits < 20000 && WIFEXITED(status) && !WEXITSTATUS(status), "1.6 %s", name))
@@ -193,8 +153,7 @@ static void *load_thread(void *unused)
 {
 	struct sched_param param = { .sched_priority = 60 };
 
-	if (sched_setscheduler(0, SCHED_FIFO, &param))
-		bail("sched_setscheduler");
+	bail_if(sched_setscheduler(0, SCHED_FIFO, &param), "sched_setscheduler");
 	pin_to_cpu(1);
 	loading.tid = this_thread();
 	loading.result = pfm_load(loading.fd, 1);
@@ -214,8 +173,7 @@ static pthread_t start_load(void)
 	loading.stop = 0;
 	loading.fd = pfm_create(PFM_FL_SYSTEM_WIDE);
 	pfm_write_pmc(loading.fd, 0, pfm_instructions(SKYLAKE));
-	if (pthread_create(&thread, NULL, load_thread, NULL))
-		bail("pthread_create");
+	bail_if(pthread_create(&thread, NULL, load_thread, NULL), "pthread_create");
 	wait_until(loading.stop || (loading.tid && task_state(loading.tid) == 'D'));
 	return thread;
 }
@@ -235,8 +193,6 @@ static void test_unload_while_loading(void)
 
 		if (i)
 			close(loading.fd);
-		hog->stop = 0;
-		hog->running = 0;
 		pid = start_hog();
 		thread = start_load();
 		rc = pfm_unload(loading.fd);
@@ -260,14 +216,11 @@ static void test_unload_while_loading(void)
  */
 static void test_failed_load_evicts_none(void)
 {
-	volatile int *step = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-				  -1, 0);
+	volatile int *step = map_memory(4096, MAP_SHARED);
 	pthread_t thread;
-	int status = -1;
 	pid_t child;
 
-	child = fork();
-	if (!child) {
+	child = fork_child({
 		struct pfarg_ovfl_msg msg;
 		int mine;
 
@@ -276,19 +229,17 @@ static void test_failed_load_evicts_none(void)
 		switch_user(1000, -1);
 		mine = pfm_create(0);
 		pfm_write_pmc(mine, 0, pfm_instructions(SKYLAKE));
-		if (pfm_load(mine, this_thread()) || pfm_start(mine))
-			_exit(100);
+		exit_if(pfm_load(mine, this_thread()) || pfm_start(mine), 100);
 		*step = 1;
 		wait_until(*step == 2);
 		_exit(pfm_read_message(mine, &msg, 0) | (pfm_start(mine) != 0) << 1);
-	}
+	});
 	wait_until(*step == 1);
 	thread = start_load();
 	wait_until(loading.stop);
 	is(loading.result, -EBUSY, "9.2 an administrator's PERFMON_LOAD of a hogged CPU is EBUSY");
 	*step = 2;
-	waitpid(child, &status, 0);
-	is(WEXITSTATUS(status), 0, "9.2 a PERFMON_LOAD that fails evicts no context");
+	is(wait_child(child), 0, "9.2 a PERFMON_LOAD that fails evicts no context");
 	hog->stop = 1;
 	pthread_join(thread, NULL);
 	close(loading.fd);
@@ -297,31 +248,20 @@ static void test_failed_load_evicts_none(void)
 
 int main(void)
 {
-	char was_fair[32] = "", was_rt[32] = "";
-	bool has_fair = !access(fair_server, W_OK);
 	pid_t pid;
 	int fd;
 
 	plan(8 + 2 + 3);
 	load_sampling_modules(SKYLAKE);
-	hog = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	pin_to_cpu(0);
-	if (has_fair) {
-		read_file(fair_server, was_fair, sizeof(was_fair));
-		write_file(fair_server, "0");
-	}
-	read_file(rt_runtime, was_rt, sizeof(was_rt));
-	write_file(rt_runtime, "-1");
+	allow_hog();
 	pid = start_hog();
 	test_other_cpu("CPU 1 hogged before PMU use");
-	hog->stop = 1;
-	waitpid(pid, NULL, 0);
+	stop_hog(pid);
 	/*
 	 * Repeats test_other_cpu() with a hog (see start_hog()) that starts while a context uses
 	 * the PMU.
 	 */
-	hog->stop = 0;
-	hog->running = 0;
 	fd = pfm_create(0);
 	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
 	is(pfm_load(fd, this_thread()), 0,
@@ -330,20 +270,14 @@ int main(void)
 	pid = start_hog();
 	close(fd);
 	test_other_cpu("CPU 1 hogged after PMU use");
-	hog->stop = 1;
-	waitpid(pid, NULL, 0);
-	if (chmod("/dev/perfmon", 0666))
-		bail("chmod");
-	hog->stop = 0;
-	hog->running = 0;
+	stop_hog(pid);
+	bail_if(chmod("/dev/perfmon", 0666), "chmod");
 	pid = start_hog();
 	test_failed_load_evicts_none();
 	waitpid(pid, NULL, 0);
 	test_unload_while_loading();
 	test_in_child(child_map_with_own_hog,
 		      "a process with a hogging thread: mmap of a self page does not wait for its CPU");
-	write_file(rt_runtime, was_rt);
-	if (has_fair)
-		write_file(fair_server, was_fair);
+	restore_rt_limits();
 	return finish();
 }

@@ -63,18 +63,16 @@ static void test_sleeping_target(void)
 /* After PERFMON_START, the context of a thread that runs on CPU 1 counts. */
 static void test_running_target(void)
 {
-	volatile __u64 *rounds = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
-				      MAP_SHARED | MAP_ANONYMOUS, -1, 0), before;
+	volatile __u64 *rounds = map_memory(4096, MAP_SHARED), before;
 	int fd = pfm_create(0), i, uncounted = 0;
-	pid_t child = fork();
-
-	if (!child) {
+	pid_t child = fork_child({
 		pin_to_cpu(1);
 		for (;;) {
 			spin(100);
 			++*rounds;
 		}
-	}
+	});
+
 	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
 	is(pfm_load(fd, child), 0, "1.6 thread that runs on another CPU: load succeeds");
 	for (i = 0; i < NR_STARTS; i++) {
@@ -279,27 +277,23 @@ static bool page_has_pmd(const struct perfmon_self *page, __u16 number)
  */
 static void test_evicted(void)
 {
-	volatile int *step = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-				  -1, 0);
+	volatile int *step = map_memory(4096, MAP_SHARED);
 	pid_t child;
 	int fd, rc, status;
 
-	child = fork();
-	if (!child) {
+	child = fork_child({
 		const struct perfmon_self *page;
 		struct pfarg_ovfl_msg msg;
 		int mine, good = 0;
 		bool whole;
 
-		if (setresgid(1000, 1000, 1000) || setresuid(1000, 1000, 1000))
-			_exit(100);
+		exit_if(setresgid(1000, 1000, 1000) || setresuid(1000, 1000, 1000), 100);
 		mine = pfm_create(0);
 		for (int i = 0; i < 4; i++)
 			pfm_write_pmc(mine, i, pfm_instructions(SKYLAKE));
 		rc = pfm_load(mine, this_thread());
 		page = mmap(NULL, 4096, PROT_READ, MAP_SHARED, mine, PERFMON_SELF_OFFSET);
-		if (page == MAP_FAILED)
-			_exit(101);
+		exit_if(page == MAP_FAILED, 101);
 		pfm_start(mine);
 		whole = !pfm_pmd_flags(mine, 0) && page_has_pmd(page, 0);
 		*step = 1;
@@ -320,7 +314,7 @@ static void test_evicted(void)
 		wait_until(*step == 4);
 		good |= (!pfm_load(mine, this_thread()) && !pfm_start(mine)) << 4;
 		_exit(good);
-	}
+	});
 	wait_until(*step == 1);
 	fd = pfm_create(PFM_FL_SYSTEM_WIDE);
 	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
@@ -335,8 +329,7 @@ static void test_evicted(void)
 	wait_until(*step == 3);
 	close(fd);
 	*step = 4;
-	waitpid(child, &status, 0);
-	status = WEXITSTATUS(status);
+	status = wait_child(child);
 	ok(status & 1, "9.2 eviction: the user reads PFM_MSG_EVICTED");
 	ok(status & 2, "9.6 eviction: the user can read the counts up to then");
 	ok(status & 4, "9.6 eviction: the user's start is ESRCH");
@@ -352,19 +345,15 @@ static void test_dead_context(void)
 {
 	struct perf_event_attr attr = { .type = PERF_TYPE_HARDWARE, .disabled = 1,
 					.config = PERF_COUNT_HW_INSTRUCTIONS, .exclude_kernel = 1 };
-	volatile int *step = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-				  -1, 0);
+	volatile int *step = map_memory(4096, MAP_SHARED);
 	int mine, perf, fd, status;
 	pid_t child;
 
-	child = fork();
-	if (!child) {
-		if (setresgid(1000, 1000, 1000) || setresuid(1000, 1000, 1000))
-			_exit(100);
+	child = fork_child({
+		exit_if(setresgid(1000, 1000, 1000) || setresuid(1000, 1000, 1000), 100);
 		mine = pfm_create(0);
 		pfm_write_pmc(mine, 0, pfm_instructions(SKYLAKE));
-		if (pfm_load(mine, this_thread()))
-			_exit(101);
+		exit_if(pfm_load(mine, this_thread()), 101);
 		*step = 1;
 		wait_until(*step == 2);
 		status = pfm_write_pmc(mine, 0, pfm_instructions(SKYLAKE)) == 0;
@@ -372,7 +361,7 @@ static void test_dead_context(void)
 		*step = 3;
 		wait_until(*step == 4);
 		_exit(status);
-	}
+	});
 	wait_until(*step == 1);
 	fd = pfm_create(PFM_FL_SYSTEM_WIDE);
 	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
@@ -385,8 +374,7 @@ static void test_dead_context(void)
 	if (perf >= 0)
 		close(perf);
 	*step = 4;
-	waitpid(child, &status, 0);
-	is(WEXITSTATUS(status), 3, "9.2 evicted context: the PMC is written, start is ESRCH");
+	is(wait_child(child), 3, "9.2 evicted context: the PMC is written, start is ESRCH");
 	munmap((void *)step, 4096);
 }
 
@@ -396,18 +384,15 @@ static void test_dead_context(void)
  */
 static void test_displaced(void)
 {
-	volatile int *step = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-				  -1, 0);
+	volatile int *step = map_memory(4096, MAP_SHARED);
 	pid_t child;
 	int fd, status;
 
-	child = fork();
-	if (!child) {
+	child = fork_child({
 		struct pfarg_ovfl_msg msg;
 		int mine, good = 0;
 
-		if (setresgid(1000, 1000, 1000) || setresuid(1000, 1000, 1000))
-			_exit(100);
+		exit_if(setresgid(1000, 1000, 1000) || setresuid(1000, 1000, 1000), 100);
 		mine = pfm_create(0);
 		pfm_write_pmc(mine, 0, pfm_instructions(SKYLAKE));
 		good |= !pfm_load(mine, this_thread()) && !pfm_start(mine);
@@ -420,7 +405,7 @@ static void test_displaced(void)
 		*step = 3;
 		wait_until(*step == 4);
 		_exit(good);
-	}
+	});
 	wait_until(*step == 1);
 	fd = pfm_create(0);
 	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
@@ -431,8 +416,7 @@ static void test_displaced(void)
 	wait_until(*step == 3);
 	ok(pfm_read_pmd(fd, 0) > 0, "9.2 thread taken over: the administrator's context counts it");
 	*step = 4;
-	waitpid(child, &status, 0);
-	status = WEXITSTATUS(status);
+	status = wait_child(child);
 	ok(status & 1, "9.2 thread taken over: the user's context was loaded and started before");
 	ok(status & 2, "9.2 thread taken over: the user reads PFM_MSG_EVICTED");
 	ok(status & 4, "9.2 thread taken over: the user's load is EEXIST");
@@ -449,25 +433,20 @@ static void test_pmu_is_freed(void)
 {
 	struct perf_event_attr attr = { .type = PERF_TYPE_HARDWARE, .disabled = 1,
 					.config = PERF_COUNT_HW_INSTRUCTIONS, .exclude_kernel = 1 };
-	volatile int *step = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-				  -1, 0);
+	volatile int *step = map_memory(4096, MAP_SHARED);
 	pid_t child;
 	int fd, perf;
 
-	child = fork();
-	if (!child) {
+	child = fork_child({
 		int mine;
 
-		if (setresgid(1000, 1000, 1000) || setresuid(1000, 1000, 1000))
-			_exit(100);
+		exit_if(setresgid(1000, 1000, 1000) || setresuid(1000, 1000, 1000), 100);
 		mine = pfm_create(0);
 		pfm_write_pmc(mine, 0, pfm_instructions(SKYLAKE));
-		if (pfm_load(mine, this_thread()) || pfm_start(mine))
-			_exit(101);
+		exit_if(pfm_load(mine, this_thread()) || pfm_start(mine), 101);
 		*step = 1;
 		wait_until(*step == 2);
-		_exit(0);
-	}
+	});
 	wait_until(*step == 1);
 	perf = perf_open(&attr, -1);
 	ok(perf < 0,
@@ -514,37 +493,30 @@ static void test_stopped_pmc(void)
 /* A user's context ends, because the processor faults when the context is programmed. */
 static void test_faulted(void)
 {
-	volatile int *step = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-				  -1, 0);
-	int fd, status;
+	volatile int *step = map_memory(4096, MAP_SHARED);
+	int fd;
 	pid_t child;
 
 	rmmod("pfm_intel");
-	errno = -insmod("scripted_pmu", FAULTING_PMU);
-	if (errno)
-		bail("insmod scripted_pmu");
-	child = fork();
-	if (!child) {
+	bail_on_error(insmod("scripted_pmu", FAULTING_PMU), "insmod scripted_pmu");
+	child = fork_child({
 		struct pfarg_ovfl_msg msg;
 		int mine;
 
-		if (setresgid(1000, 1000, 1000) || setresuid(1000, 1000, 1000))
-			_exit(100);
+		exit_if(setresgid(1000, 1000, 1000) || setresuid(1000, 1000, 1000), 100);
 		mine = pfm_create(0);
-		if (pfm_write_pmc(mine, 0, FAULTING_PMC) || pfm_load(mine, this_thread()) ||
-		    pfm_start(mine) || !pfm_read_message(mine, &msg, 30000))
-			_exit(101);
+		exit_if(pfm_write_pmc(mine, 0, FAULTING_PMC) || pfm_load(mine, this_thread()) ||
+			pfm_start(mine) || !pfm_read_message(mine, &msg, 30000), 101);
 		*step = 1;
 		wait_until(*step == 2);
 		_exit(msg.msg_type);
-	}
+	});
 	wait_until(*step == 1);
 	fd = pfm_create(0);
 	is(pfm_load(fd, child), 0,
 	   "9.2 context ended by a fault: another context loads on the thread");
 	*step = 2;
-	waitpid(child, &status, 0);
-	is(WEXITSTATUS(status), PFM_MSG_FAULT,
+	is(wait_child(child), PFM_MSG_FAULT,
 	   "9.2 context ended by a fault: its user reads PFM_MSG_FAULT");
 	close(fd);
 	rmmod("scripted_pmu");
@@ -557,8 +529,7 @@ int main(void)
 	pin_to_cpu(0);
 	load_sampling_modules(SKYLAKE);
 	pc_open(&costs_pc);
-	if (chmod("/dev/perfmon", 0666))
-		bail("chmod");
+	bail_if(chmod("/dev/perfmon", 0666), "chmod");
 	msr_raw_load();
 	test_sleeping_target();
 	test_running_target();

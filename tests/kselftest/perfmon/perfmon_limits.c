@@ -31,12 +31,11 @@ static int close_result(int fd)
 static int write_pmds(int nr)
 {
 	static struct pfarg_pmd pmds[64];
-	struct perfmon_vector v = { (__u64)pmds, nr, sizeof(*pmds) };
 	int fd = pfm_create(0), rc;
 
 	for (int i = 0; i < nr; i++)
 		pmds[i] = (struct pfarg_pmd){ .reg_num = PERFMON_TID };
-	rc = pfm_call(fd, PERFMON_READ_PMDS, &v);
+	rc = pfm_vector(fd, PERFMON_READ_PMDS, pmds, nr, sizeof(*pmds));
 	close(fd);
 	return rc;
 }
@@ -95,11 +94,9 @@ static int create_default_pages(int pages)
 /* Loads and removes a module with a sampling format. Returns the result of insmod. */
 static int insmod_format(const char *what, int nr)
 {
-	char params[24];
 	int rc;
 
-	snprintf(params, sizeof(params), "%s=%d", what, nr);
-	rc = insmod("scripted_format", params);
+	rc = insmod("scripted_format", format_text("%s=%d", what, nr));
 	rmmod("scripted_format");
 	return rc;
 }
@@ -211,10 +208,7 @@ static void *sleep_thread(void *number)
 
 static int write_entry(int nr)
 {
-	char text[64];
-
-	snprintf(text, sizeof(text), "%d 1 0 0 1000", tids[nr]);
-	return ppa_write(PPACTL, text);
+	return ppa_write(PPACTL, format_text("%d 1 0 0 1000", tids[nr]));
 }
 
 /* Tests the maximum number of tasks that can be accounted individually. */
@@ -242,8 +236,6 @@ static void test_entries(void)
 
 int main(void)
 {
-	unsigned int i;
-
 	plan(2 * NR_LIMITS + 2);
 	insmod("perfcounters", "");
 	insmod("perfmon", "");
@@ -253,7 +245,7 @@ int main(void)
 	insmod("pfm_ring", "");
 	insmod("pfm_nway", "");
 	insmod("pfm_histogram", "");
-	for (i = 0; i < NR_LIMITS; i++) {
+	for (unsigned int i = 0; i < NR_LIMITS; i++) {
 		const struct limit *l = &limits[i];
 
 		is(l->call(l->at_limit), 0, "9.4 %s: %d is accepted", l->what, l->at_limit);

@@ -46,15 +46,12 @@ static __u64 instructions_of_switches(void)
 	pid_t child;
 	char byte = 0;
 
-	if (pipe(to) || pipe(from))
-		bail("pipe");
-	child = fork();
-	if (!child) {
+	bail_if(pipe(to) || pipe(from), "pipe");
+	child = fork_child({
 		close(to[1]);
 		while (read(to[0], &byte, 1) == 1 && write(from[1], &byte, 1) == 1)
 			;
-		_exit(0);
-	}
+	});
 	close(to[0]);
 	for (int try = 0; try < TRIES; try++) {
 		__u64 before = perf_read(instructions), count;
@@ -91,8 +88,7 @@ static __u64 instructions_of_loads(int fd)
 		if (count < min)
 			min = count;
 	}
-	if (rc)
-		bail("load and unload");
+	bail_if(rc, "load and unload");
 	return min;
 }
 
@@ -109,26 +105,22 @@ int main(void)
 	__u64 switches, switches_with_contexts, loads, loads_with_contexts, began;
 	pthread_attr_t attr;
 	int nr = scale_down(THREADS), rc = 0, fd, own;
-	long i;
 
 	plan(5);
 	setrlimit(RLIMIT_NOFILE, &files);
 	load_modules("");
 	load_module("perfmon");
 	errno = -insmod("pfm_soft", "");
-	if (errno && errno != EEXIST)
-		bail("insmod pfm_soft");
+	bail_if(errno && errno != EEXIST, "insmod pfm_soft");
 	pthread_attr_init(&attr);
 	pthread_attr_setstacksize(&attr, STACK);
-	for (i = 0; i < nr; i++)
-		if (pthread_create(&threads[i], &attr, sleep_thread, (void *)i))
-			bail("thread");
+	for (long i = 0; i < nr; i++)
+		bail_if(pthread_create(&threads[i], &attr, sleep_thread, (void *)i), "thread");
 	wait_until(nr_started == nr);
 	pin_to_cpu(0);
 	instructions = syscall(SYS_perf_event_open, &attr_of_event, -1, 0, -1,
 			       PERF_FLAG_FD_CLOEXEC);
-	if (instructions < 0)
-		bail("perf_event_open");
+	bail_if(instructions < 0, "perf_event_open");
 	/*
 	 * The probes of context switches are attached while a context is loaded. Loads one context,
 	 * so that the probes are also attached during the first measurement, when the THREADS
@@ -140,7 +132,7 @@ int main(void)
 	own = pfm_create(0);
 	loads = instructions_of_loads(own);
 	close(fd);
-	for (i = 0; i < nr; i++) {
+	for (long i = 0; i < nr; i++) {
 		fds[i] = pfm_create(0);
 		rc |= fds[i] < 0 || pfm_load(fds[i], tids[i]) || pfm_start(fds[i]);
 	}
@@ -161,7 +153,7 @@ int main(void)
 	   "9.2 sleeping threads with contexts: load and unload execute less than a quarter more");
 	close(own);
 	began = now_ns();
-	for (i = 0; i < nr; i++)
+	for (long i = 0; i < nr; i++)
 		close(fds[i]);
 	began = now_ns() - began;
 	note("closed in %llu ms", began / 1000000);
@@ -169,7 +161,7 @@ int main(void)
 	   "9.2 sleeping threads with contexts: all contexts are closed within 5 s");
 	stop = 1;
 	syscall(SYS_futex, &stop, 1 /* FUTEX_WAKE */, THREADS, NULL, NULL, 0);
-	for (i = 0; i < nr; i++)
+	for (long i = 0; i < nr; i++)
 		pthread_join(threads[i], NULL);
 	return finish();
 }

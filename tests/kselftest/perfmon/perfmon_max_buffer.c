@@ -9,9 +9,7 @@
  */
 #include "memory.h"
 #include "sampling.h"
-#include <sys/mman.h>
 #include <sys/resource.h>
-#include <time.h>
 
 #define MAX_SIZE	(1ULL << 30)
 
@@ -42,11 +40,7 @@ static long killed_mapping_time(int fd, long killed_at)
 	clockid_t clock;
 	pid_t child;
 
-	child = fork();
-	if (!child) {
-		mmap(NULL, MAX_SIZE, PROT_READ, MAP_SHARED, fd, 0);
-		_exit(0);
-	}
+	child = fork_child(mmap(NULL, MAX_SIZE, PROT_READ, MAP_SHARED, fd, 0));
 	if (!clock_getcpuclockid(child, &clock)) {
 		while (task_state(child) != 'Z' && clock_ns(clock) < killed_at * 1000000ULL)
 			sched_yield();
@@ -81,26 +75,19 @@ static void test_max_size(const char *what, int fd, size_t bytes, bool kill_a_re
 	if (kill_a_reader)
 		test_killed_in_mmap(fd, whole);
 	close(fd);
-	wait_until(meminfo("MemFree:") / 1024 > before + 1000000);
-	ok(meminfo("MemFree:") / 1024 > before + 1000000,
+	ok(wait_until(meminfo("MemFree:") / 1024 > before + 1000000),
 	   "9.1 the memory of %s of 1 GiB is free after close", what);
 }
 
 int main(void)
 {
 	plan(6 + 1 + 2 + 1);
-	insmod("perfcounters", "");
-	insmod("perfmon", "");
-	insmod("pfm_soft", "");
-	insmod("pfm_default", "");
-	insmod("pfm_ring", "");
+	insmod_each("perfcounters perfmon pfm_soft pfm_default pfm_ring");
 	test_max_size("a buffer", pfm_create_default(0, MAX_SIZE), MAX_SIZE, true);
-	test_max_size("a ring", pfm_create_ring(0, "ring", MAX_SIZE, 0), MAX_SIZE + 4096,
-		      false);
+	test_max_size("a ring", pfm_create_ring(0, "ring", MAX_SIZE, 0), MAX_SIZE + 4096, false);
 	is(pfm_create_default(0, MAX_SIZE + 8), -EINVAL,
 	   "9.4 a buffer of 1 GiB and 8 bytes is EINVAL");
 	is(pfm_create_ring(0, "ring", 2 * MAX_SIZE, 0), -EINVAL, "9.4 a ring of 2 GiB is EINVAL");
-	wait_until(nothing_charged());
-	ok(nothing_charged(), "9.1 no memory is charged to any user at the end");
+	ok(wait_until(nothing_charged()), "9.1 no memory is charged to any user at the end");
 	return finish();
 }

@@ -77,11 +77,10 @@ static pid_t start_child(int user, int max, bool sets)
 	pid_t child;
 
 	report->go = 0;
-	child = fork();
-	if (!child) {
+	child = fork_child({
 		switch_user(user, -1);
 		create_until_refused(report, max, sets);
-	}
+	});
 	wait_until(report->go == 1);
 	return child;
 }
@@ -108,8 +107,7 @@ static void test_all_sets(void)
 	ok(charged <= 32 * 1024 * 1024,
 	   "9.1 contexts with 1,024 sets each: at most 32 MiB are charged to the user");
 	stop_child(child);
-	wait_until(nothing_charged());
-	ok(nothing_charged(),
+	ok(wait_until(nothing_charged()),
 	   "9.1 contexts with 1,024 sets each: no memory is charged after close");
 }
 
@@ -181,20 +179,18 @@ static void test_user_namespace(void)
 
 	owner = create_user_namespace(USER, "0 100000 2", path, sizeof(path));
 	report->go = 0;
-	first = fork();
-	if (!first) {
+	first = fork_child({
 		enter_user_namespace(path, 0);
 		create_until_refused(&report[0], 3, false);
-	}
+	});
 	wait_until(report[0].go == 1);
 	is(report[0].contexts, 3, "9.1 user namespace: its first user creates three contexts");
 	is(charged_bytes(USER), charged_bytes(FIRST_SUB_UID),
 	   "9.1 user namespace: contexts of its user are charged to the owner as well");
-	second = fork();
-	if (!second) {
+	second = fork_child({
 		enter_user_namespace(path, 1);
 		create_until_refused(&report[1], 3, false);
-	}
+	});
 	wait_until(report[1].go == 1);
 	is(report[1].contexts, 1, "9.1 user namespace: its second user creates one context");
 	is(report[1].error, -EDQUOT,
@@ -205,8 +201,7 @@ static void test_user_namespace(void)
 	waitpid(owner, NULL, 0);
 	waitpid(first, NULL, 0);
 	waitpid(second, NULL, 0);
-	wait_until(nothing_charged());
-	ok(nothing_charged(), "9.1 user namespace: no memory is charged at the end");
+	ok(wait_until(nothing_charged()), "9.1 user namespace: no memory is charged at the end");
 	set_user_kb(0);
 }
 
@@ -224,11 +219,10 @@ static void test_root_namespaces(void)
 	owners[1] = create_user_namespace(0, "0 200000 2", path[1], sizeof(path[1]));
 	for (int i = 0; i < 3; i++) {
 		report[i].go = 0;
-		child[i] = fork();
-		if (!child[i]) {
+		child[i] = fork_child({
 			enter_user_namespace(path[i / 2], owner_of[i]);
 			create_until_refused(&report[i], 10, false);
-		}
+		});
 		wait_until(report[i].go == 1);
 	}
 	is(report[0].contexts, 4,
@@ -243,8 +237,7 @@ static void test_root_namespaces(void)
 	}
 	for (int i = 0; i < 2; i++)
 		kill_child(owners[i]);
-	wait_until(nothing_charged());
-	ok(nothing_charged(), "9.1 containers: no memory is charged at the end");
+	ok(wait_until(nothing_charged()), "9.1 containers: no memory is charged at the end");
 }
 
 /* A user who has entered a new user namespace can have as many contexts as outside of it. */
@@ -253,13 +246,11 @@ static void test_own_namespace(void)
 	pid_t child;
 
 	report->go = 0;
-	child = fork();
-	if (!child) {
+	child = fork_child({
 		switch_user(USER, -1);
-		if (unshare(CLONE_NEWUSER))
-			_exit(96);
+		exit_if(unshare(CLONE_NEWUSER), 96);
 		create_until_refused(report, 10, false);
-	}
+	});
 	wait_until(report->go == 1);
 	is(report->contexts, 4,
 	   "9.1 a user in a new user namespace of its own creates four contexts");
@@ -276,8 +267,7 @@ static void test_max_contexts(void)
 
 	set_user_kb(1024 * 1024);
 	child = start_child(USER, MAX_CONTEXTS + 1, false);
-	is(report->contexts, MAX_CONTEXTS, "9.4 contexts of a user: there can be %d",
-	   MAX_CONTEXTS);
+	is(report->contexts, MAX_CONTEXTS, "9.4 contexts of a user: there can be %d", MAX_CONTEXTS);
 	is(report->error, -EDQUOT, "9.4 contexts of a user: one more than %d is EDQUOT",
 	   MAX_CONTEXTS);
 	fd = pfm_create(0);
@@ -300,11 +290,9 @@ int main(void)
 	load_modules("");
 	load_module("perfmon");
 	errno = -insmod("pfm_soft", "");
-	if (errno && errno != EEXIST)
-		bail("insmod pfm_soft");
-	if (chmod("/dev/perfmon", 0666))
-		bail("chmod");
-	report = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	bail_if(errno && errno != EEXIST, "insmod pfm_soft");
+	bail_if(chmod("/dev/perfmon", 0666), "chmod");
+	report = map_memory(4096, MAP_SHARED);
 	test_all_sets();
 	test_first_write();
 	test_user_kb();

@@ -13,7 +13,6 @@
  *  - a thread sleeps from a notification until PERFMON_RESTART (PFM_FL_NOTIFY_BLOCK).
  */
 #include "sampling.h"
-#include <signal.h>
 
 #define SIZE	(1 << 20)
 /* Number of rounds. In each round, perf uses the PMU first, and then a context uses the PMU. */
@@ -176,8 +175,7 @@ static void test_with_perf(void)
 				break;
 			usleep(1000);
 		}
-		if (fd < 0)
-			bail("perf_event_open");
+		bail_if(fd < 0, "perf_event_open");
 		perf = perf_spin(fd, 500000);
 		close(fd);
 		/* perf releases the PMU some time after the event is closed. */
@@ -190,8 +188,7 @@ static void test_with_perf(void)
 			close(fd);
 			usleep(1000);
 		}
-		if (tries == 2000)
-			bail("load after perf");
+		bail_if(tries == 2000, "load after perf");
 		hdr = pfm_map_default(fd, SIZE);
 		h = hdr;
 		pfm_start(fd);
@@ -244,9 +241,8 @@ static void test_notify_block(void)
 	   "1.8 create: NOTIFY_BLOCK for a CPU's context is EINVAL");
 	is(pfm_load(fd, this_thread()), -EINVAL,
 	   "1.8 load: a NOTIFY_BLOCK context on the calling thread is EINVAL");
-	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	pid = fork();
-	if (!pid) {
+	shared = map_memory(4096, MAP_SHARED);
+	pid = fork_child({
 		/*
 		 * Closes the inherited descriptor, because this descriptor would keep the context
 		 * of this child open.
@@ -254,7 +250,7 @@ static void test_notify_block(void)
 		close(fd);
 		for (;;)
 			++*shared;
-	}
+	});
 	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	pfm_period(fd, 0, 1000000, PFM_REGFL_OVFL_NOTIFY);
 	is(pfm_load(fd, pid), 0,

@@ -13,8 +13,6 @@
 #include "capabilities.h"
 #include "perfmon.h"
 #include <poll.h>
-#include <sched.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 
 static const struct pmu_model *model;
@@ -33,41 +31,15 @@ static const char * const names[NR_CREDENTIALS] = {
 	"a user with CAP_SYS_PTRACE", "root of a user namespace", "root",
 };
 
-static void set_user(int user)
-{
-	prctl(PR_SET_KEEPCAPS, 1);
-	if (setgroups(0, NULL) || setresgid(user, user, user) || setresuid(user, user, user))
-		_exit(97);
-}
-
 static void set_credentials(enum credentials cred)
 {
-	switch (cred) {
-	case PLAIN_USER:
-		set_user(1000);
-		drop_capabilities_except(-1);
-		break;
-	case USER_CAP_PERFMON:
-		set_user(1000);
-		drop_capabilities_except(CAP_PERFMON);
-		break;
-	case USER_CAP_PTRACE:
-		set_user(1000);
-		drop_capabilities_except(CAP_SYS_PTRACE);
-		break;
-	case NAMESPACE_ROOT:
-		set_user(1000);
-		drop_capabilities_except(-1);
-		if (unshare(CLONE_NEWUSER))
-			_exit(96);
-		break;
-	default:
-		break;
-	}
-	/*
-	 * set_user() makes a process undumpable. PR_SET_DUMPABLE makes the process dumpable again,
-	 * like a process that a user has started.
-	 */
+	static const int capabilities[ROOT] = { -1, CAP_PERFMON, CAP_SYS_PTRACE, -1 };
+
+	if (cred == ROOT)
+		return;
+	switch_user(1000, capabilities[cred]);
+	exit_if(cred == NAMESPACE_ROOT && unshare(CLONE_NEWUSER), 96);
+	/* unshare() makes the process undumpable. PR_SET_DUMPABLE makes it dumpable again. */
 	prctl(PR_SET_DUMPABLE, 1);
 }
 
@@ -87,22 +59,15 @@ static pid_t fork_target(int user, bool dumpable)
 	pid_t child;
 	char byte;
 
-	if (pipe(ready))
-		bail("pipe");
-	child = fork();
-	if (!child) {
+	bail_if(pipe(ready), "pipe");
+	child = fork_child({
 		if (user)
-			set_user(user);
-		if (user)
-			drop_capabilities_except(-1);
+			switch_user(user, -1);
 		prctl(PR_SET_DUMPABLE, dumpable);
-		if (write(ready[1], "x", 1) != 1)
-			_exit(1);
-		for (;;)
-			pause();
-	}
-	if (read(ready[0], &byte, 1) != 1)
-		bail("somebody");
+		exit_if(write(ready[1], "x", 1) != 1, 1);
+		pause_forever();
+	});
+	bail_if(read(ready[0], &byte, 1) != 1, "somebody");
 	close(ready[0]);
 	close(ready[1]);
 	return child;
@@ -241,11 +206,9 @@ static void copy_self(mode_t mode)
 	unlink(PROGRAM_COPY);
 	to = open(PROGRAM_COPY, O_WRONLY | O_CREAT | O_EXCL, 0700);
 	while ((n = read(from, buffer, sizeof(buffer))) > 0)
-		if (write(to, buffer, n) != n)
-			bail("copy");
+		bail_if(write(to, buffer, n) != n, "copy");
 	close(from);
-	if (fchmod(to, mode))
-		bail("fchmod");
+	bail_if(fchmod(to, mode), "fchmod");
 	close(to);
 }
 
@@ -257,33 +220,26 @@ static void copy_self(mode_t mode)
 static void test_exec(mode_t mode, bool expect_end, const char *what)
 {
 	__u64 before, after;
-	int out[2], in[2], fd, status;
+	int out[2], in[2], fd;
 	pid_t child;
 	char byte;
 
 	copy_self(mode);
-	if (pipe(out) || pipe(in))
-		bail("pipe");
-	child = fork();
-	if (!child) {
-		set_user(1000);
-		drop_capabilities_except(-1);
+	bail_if(pipe(out) || pipe(in), "pipe");
+	child = fork_child({
+		switch_user(1000, -1);
 		dup2(out[0], 0);
 		dup2(in[1], 1);
-		if (read(0, &byte, 1) != 1)
-			_exit(1);
+		exit_if(read(0, &byte, 1) != 1, 1);
 		execl(PROGRAM_COPY, PROGRAM_COPY, "spin", NULL);
 		_exit(1);
-	}
+	});
 	fd = pfm_create(0);
 	pfm_write_pmc(fd, 0, pfm_instructions(model));
-	if (pfm_load(fd, child) || pfm_start(fd))
-		bail("load");
-	if (write(out[1], "x", 1) != 1 || read(in[0], &byte, 1) != 1)
-		bail("exec");
+	bail_if(pfm_load(fd, child) || pfm_start(fd), "load");
+	bail_if(write(out[1], "x", 1) != 1 || read(in[0], &byte, 1) != 1, "exec");
 	before = pfm_read_pmd(fd, 0);
-	if (write(out[1], "x", 1) != 1 || read(in[0], &byte, 1) != 1)
-		bail("spin");
+	bail_if(write(out[1], "x", 1) != 1 || read(in[0], &byte, 1) != 1, "spin");
 	after = pfm_read_pmd(fd, 0);
 	if (!ok(expect_end ? before == after : after - before >= 2000000,
 		"1.2 %s: count after the exec", what))
@@ -291,9 +247,8 @@ static void test_exec(mode_t mode, bool expect_end, const char *what)
 	is(pfm_pmd_flags(fd, 0), expect_end ? PERFMON_REGFL_SHORT : 0,
 	   "9.6 %s: flag of a short count", what);
 	is(pfm_start(fd), expect_end ? -ESRCH : 0, "1.2 %s: result of start", what);
-	if (write(out[1], "x", 1) != 1)
-		bail("write");
-	waitpid(child, &status, 0);
+	bail_if(write(out[1], "x", 1) != 1, "write");
+	waitpid(child, NULL, 0);
 	close(fd);
 	close(out[0]);
 	close(out[1]);
@@ -315,8 +270,7 @@ static void apply_change(enum change change)
 		prctl(PR_SET_DUMPABLE, 0);
 		break;
 	case OTHER_USER:
-		if (setresuid(1001, 1001, 1001))
-			_exit(95);
+		exit_if(setresuid(1001, 1001, 1001), 95);
 		/*
 		 * setresuid() also makes the process undumpable. Makes the process dumpable again,
 		 * so that the user ID is the only attribute of the process that has changed.
@@ -324,8 +278,7 @@ static void apply_change(enum change change)
 		prctl(PR_SET_DUMPABLE, 1);
 		break;
 	case OTHER_NAMESPACE:
-		if (unshare(CLONE_NEWUSER))
-			_exit(96);
+		exit_if(unshare(CLONE_NEWUSER), 96);
 		break;
 	case OTHER_PROGRAM:
 		execl(PROGRAM_COPY, PROGRAM_COPY, "spin", NULL);
@@ -337,16 +290,14 @@ static void sync_with_peer(int in, int out)
 {
 	char byte;
 
-	if (write(out, "x", 1) != 1 || read(in, &byte, 1) != 1)
-		_exit(1);
+	exit_if(write(out, "x", 1) != 1 || read(in, &byte, 1) != 1, 1);
 }
 
 static void run_target(int in, int out, enum change change, bool monitor_calls)
 {
 	char byte;
 
-	if (read(in, &byte, 1) != 1)
-		_exit(1);
+	exit_if(read(in, &byte, 1) != 1, 1);
 	spin(1000000);
 	sync_with_peer(in, out);
 	dup2(in, 0);
@@ -387,14 +338,10 @@ static int monitor_change(enum change change, bool calls)
 	__u64 first, last;
 	pid_t child;
 
-	set_user(1000);
-	drop_capabilities_except(CAP_SETUID);
-	prctl(PR_SET_DUMPABLE, 1);
+	switch_user(1000, CAP_SETUID);
 	if (pipe(to_child) || pipe(from_child))
 		return -1;
-	child = fork();
-	if (!child)
-		run_target(to_child[0], from_child[1], change, calls);
+	child = fork_child(run_target(to_child[0], from_child[1], change, calls));
 	fd = pfm_create(0);
 	poll_fd.fd = fd;
 	pfm_write_pmc(fd, 0, pfm_instructions(model));
@@ -443,14 +390,13 @@ static int monitor_execs(void)
 	switch_user(1000, -1);
 	if (pipe(from_child))
 		return 1;
-	child = fork();
-	if (!child) {
+	child = fork_child({
 		/* Waits until the context is loaded. */
 		raise(SIGSTOP);
 		dup2(from_child[1], 1);
 		execl(PROGRAM_COPY, PROGRAM_COPY, "again", NR_EXECS, NULL);
 		_exit(94);
-	}
+	});
 	waitpid(child, NULL, WUNTRACED);
 	fd = pfm_create(0);
 	pfm_write_pmc(fd, 0, pfm_instructions(model));
@@ -492,15 +438,11 @@ static void test_changes(void)
 /* Executes this program again, @nr times in a row. The last program writes a byte and sleeps. */
 static int exec_again(const char *nr)
 {
-	char left[12];
-
-	snprintf(left, sizeof(left), "%d", atoi(nr) - 1);
 	if (atoi(nr))
-		execl(PROGRAM_COPY, PROGRAM_COPY, "again", left, NULL);
+		execl(PROGRAM_COPY, PROGRAM_COPY, "again", format_text("%d", atoi(nr) - 1), NULL);
 	if (write(1, "x", 1) != 1)
 		return 1;
-	for (;;)
-		pause();
+	pause_forever();
 }
 
 int main(int argc, char **argv)
@@ -524,8 +466,7 @@ int main(int argc, char **argv)
 	model = guest_model();
 	plan(13 * NR_CREDENTIALS + 3 + 9 + 8 + 1);
 	pfm_load_modules(model);
-	if (chmod("/dev/perfmon", 0666) || chmod("/tmp", 01777))
-		bail("chmod");
+	bail_if(chmod("/dev/perfmon", 0666) || chmod("/tmp", 01777), "chmod");
 	test_matrix();
 	test_paranoid();
 	test_exec(0755, false, "exec of an ordinary program, context continues");

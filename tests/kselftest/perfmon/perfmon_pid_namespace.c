@@ -8,7 +8,6 @@
  * process that created the context.
  */
 #include "sampling.h"
-#include <sched.h>
 
 #define SIZE	65536
 
@@ -32,8 +31,7 @@ static void report_ids(struct reported_ids *ids, pid_t target)
 	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
 	pfm_period(fd, 0, 100000, PFM_REGFL_OVFL_NOTIFY);
 	pfm_write_pmd(fd, PERFMON_TID, 0);
-	if (pfm_load(fd, target ?: (pid_t)this_thread()))
-		bail("load");
+	bail_if(pfm_load(fd, target ?: (pid_t)this_thread()), "load");
 	pfm_start(fd);
 	spin(10000000);
 	wait_until(((hdr = pfm_map_default(fd, SIZE)), hdr->hdr_count > 0));
@@ -55,10 +53,7 @@ static void report_ids(struct reported_ids *ids, pid_t target)
 
 int main(void)
 {
-	struct reported_ids *ids = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
-					MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	pid_t outer, inner;
-	int status;
+	struct reported_ids *ids = map_memory(4096, MAP_SHARED);
 
 	plan(8);
 	load_sampling_modules(SKYLAKE);
@@ -67,38 +62,27 @@ int main(void)
 	is(ids->tgid, getpid(), "9.6 initial PID namespace: a sample has the process ID");
 	is(ids->message, getpid(),
 	   "9.6 initial PID namespace: an overflow message has the process ID");
-	outer = fork();
-	if (!outer) {
-		if (unshare(CLONE_NEWPID))
-			_exit(1);
-		inner = fork();
-		if (!inner) {
-			report_ids(&ids[1], 0);
-			_exit(0);
-		}
-		waitpid(inner, &status, 0);
-		_exit(WEXITSTATUS(status));
-	}
-	waitpid(outer, &status, 0);
+	in_child({
+		exit_if(unshare(CLONE_NEWPID), 1);
+		in_child(report_ids(&ids[1], 0));
+	});
 	is(ids[1].mine, 1, "9.6 the first process of a new PID namespace has ID 1 there");
 	ok(ids[1].there && ids[1].pid == 1 && ids[1].tgid == 1,
 	   "9.6 new PID namespace: samples of its first process have IDs 1 and 1");
 	is(ids[1].message, 1, "9.6 new PID namespace: messages about its first process have ID 1");
 	is(ids[1].value, 1, "9.6 new PID namespace: PERFMON_TID of its first process is 1");
-	outer = fork();
-	if (!outer) {
-		if (unshare(CLONE_NEWPID))
-			_exit(1);
-		inner = fork();
-		if (!inner)
+	in_child({
+		pid_t inner;
+
+		exit_if(unshare(CLONE_NEWPID), 1);
+		inner = fork_child({
 			for (;;)
 				spin(1000);
+		});
 		report_ids(&ids[2], inner);
 		kill_child(inner);
 		ids[2].mine = inner;
-		_exit(0);
-	}
-	waitpid(outer, &status, 0);
+	});
 	is(ids[2].tgid, ids[2].mine,
 	   "9.6 context created outside: samples have the process ID of the outer namespace");
 	is(ids[2].message, ids[2].mine,

@@ -566,8 +566,7 @@ int main(void)
 {
 	bool pmu = getenv("PMU");
 
-	plan(11 + 23 + 2 + 1 + (pmu ? 2 : 1) * (6 + 4 + 4 + 8 + 6 + 1) +
-	     (pmu ? 3 : 0) + 1);
+	plan(11 + 23 + 2 + 1 + (pmu ? 2 : 1) * (6 + 4 + 4 + 8 + 6 + 1) + (pmu ? 3 : 0) + 1);
 	load_modules("");
 	load_module("perfmon");
 	if (pmu) {
@@ -576,9 +575,7 @@ int main(void)
 	}
 	pfm_set_limits("0", "0");
 	insmod("pfm_soft", "");
-	errno = -insmod("pfm_ring", "");
-	if (errno)
-		bail("insmod pfm_ring");
+	load_module("pfm_ring");
 	nr_cpus = sysconf(_SC_NPROCESSORS_CONF);
 	source = &clocks;
 	start_worker();

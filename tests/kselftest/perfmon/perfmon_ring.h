@@ -27,7 +27,6 @@ static pthread_t worker;
 
 static void *worker_thread(void *arg)
 {
-	(void)arg;
 	worker_tid = this_thread();
 	while (!may_end) {
 		if (may_spin)
@@ -43,8 +42,7 @@ static void start_worker(void)
 	may_end = 0;
 	may_spin = 0;
 	worker_tid = 0;
-	if (pthread_create(&worker, NULL, worker_thread, NULL))
-		bail("pthread_create");
+	bail_if(pthread_create(&worker, NULL, worker_thread, NULL), "pthread_create");
 	while (!worker_tid)
 		usleep(1000);
 }
@@ -86,13 +84,10 @@ static int create_sampling(const char *format, struct perfmon_ring_arg *arg, __u
 		return fd;
 	pmd.reg_smpl_pmds[other / 64] |= 1ULL << other % 64;
 	pmd.reg_smpl_pmds[PERFMON_TID / 64] |= 1ULL << PERFMON_TID % 64;
-	if (!source->pmd && (pfm_write_pmc(fd, 0, pfm_instructions(model)) ||
-			     pfm_write_pmc(fd, 1, pfm_instructions(model))))
-		bail("write of a PMC");
-	if (pfm_write_smpl(fd, &pmd) || pfm_write_pmd(fd, other, 0))
-		bail("write of a PMD");
-	if (tid && pfm_load(fd, tid))
-		bail("load");
+	bail_if(!source->pmd && (pfm_write_pmc(fd, 0, pfm_instructions(model)) ||
+				 pfm_write_pmc(fd, 1, pfm_instructions(model))), "write of a PMC");
+	bail_if(pfm_write_smpl(fd, &pmd) || pfm_write_pmd(fd, other, 0), "write of a PMD");
+	bail_if(tid && pfm_load(fd, tid), "load");
 	return fd;
 }
 

@@ -45,8 +45,7 @@ static void test_exact(void)
 		bail("create");
 	}
 	hdr = pfm_map_default(fd, SIZE);
-	if (!ok(hdr, "1.9 default format: the buffer is mapped"))
-		bail("mmap");
+	bail_if(!ok(hdr, "1.9 default format: the buffer is mapped"), "mmap");
 	is(hdr->hdr_version, PFM_DFL_SMPL_VERSION,
 	   "1.9 default format: the header has version 1.0");
 	is(hdr->hdr_buf_size, SIZE, "1.9 default format: the header has the requested size");
@@ -262,8 +261,7 @@ static __u64 overflow_together(int fd)
 	}
 	pfm_write_pmc(fd, 3, pfm_instructions(model));
 	pfm_write_pmd(fd, 3, 0);
-	if (pfm_load(fd, this_thread()) || pfm_start(fd))
-		bail("three sampling PMDs");
+	bail_if(pfm_load(fd, this_thread()) || pfm_start(fd), "three sampling PMDs");
 	spin_here(100000);
 	pfm_stop(fd);
 	return pfm_read_pmd(fd, 3) / 10000 * 3;

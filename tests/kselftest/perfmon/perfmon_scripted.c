@@ -161,26 +161,19 @@ static void test_listing(void)
 
 /* Calls */
 
-static int read_pmds(int fd, void *items, __u32 nr, __u32 size)
-{
-	struct perfmon_vector v = { (__u64)items, nr, size };
-
-	return pfm_call(fd, PERFMON_READ_PMDS, &v);
-}
-
 static void test_numbers(void)
 {
 	static struct pfarg_pmd many[24] = { { .reg_num = WIDE }, { .reg_num = BYTE } };
 	struct pfarg_pmc two[2] = { { .reg_num = SCALE, .reg_value = 5 }, { .reg_num = 283 } };
-	struct perfmon_vector v = { (__u64)two, 2, sizeof(*two) };
 	int fd = pfm_create(0), system = pfm_create(PFM_FL_SYSTEM_WIDE);
 
 	for (int i = 2; i < 24; i++)
 		many[i].reg_num = WIDE;
-	is(read_pmds(fd, many, 23, sizeof(*many)), 0, "1.14 read PMDs: 23 elements succeed");
-	is(read_pmds(fd, many, 24, sizeof(*many)), -E2BIG,
+	is(pfm_vector(fd, PERFMON_READ_PMDS, many, 23, sizeof(*many)), 0,
+	   "1.14 read PMDs: 23 elements succeed");
+	is(pfm_vector(fd, PERFMON_READ_PMDS, many, 24, sizeof(*many)), -E2BIG,
 	   "1.14 read PMDs: 24 elements, over a page, is E2BIG");
-	is(read_pmds(fd, many, 1, sizeof(*many) - 8), -EINVAL,
+	is(pfm_vector(fd, PERFMON_READ_PMDS, many, 1, sizeof(*many) - 8), -EINVAL,
 	   "1.14 read PMDs: another element size is EINVAL");
 	is(pfm_write_pmd(fd, 283, 0), -EINVAL,
 	   "1.14 write PMDs: the number before the first is EINVAL");
@@ -206,7 +199,7 @@ static void test_numbers(void)
 	   "1.14 write PMCs: a PMC for CPUs in a CPU's context succeeds");
 	is(pfm_write_pmd(system, OF_SYSTEMS, 0), 0,
 	   "1.14 write PMDs: a PMD for CPUs in a CPU's context succeeds");
-	is(pfm_call(fd, PERFMON_WRITE_PMCS, &v), -EINVAL,
+	is(pfm_vector(fd, PERFMON_WRITE_PMCS, two, 2, sizeof(*two)), -EINVAL,
 	   "1.14 write PMCs: one invalid number of two is EINVAL");
 	is(pfm_read_pmd(fd, CONTROL), 0xa5,
 	   "1.14 write PMCs: with one invalid number of two, the other PMC keeps its default");
@@ -220,19 +213,15 @@ static void test_numbers(void)
  */
 static void child_write_kernel_bit(int fd)
 {
-	if (setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534))
-		_exit(1);
-	if (pfm_write_pmc(fd, SCALE, 1 << 18) != -EPERM || pfm_write_pmc(fd, SCALE, 1) ||
-	    pfm_read_pmd(fd, CONTROL) != 0xa1)
-		_exit(2);
+	exit_if(setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534), 1);
+	exit_if(pfm_write_pmc(fd, SCALE, 1 << 18) != -EPERM || pfm_write_pmc(fd, SCALE, 1) ||
+		pfm_read_pmd(fd, CONTROL) != 0xa1, 2);
 }
 
 static void child_check_sets_kernel_bit(int fd)
 {
-	if (setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534))
-		_exit(1);
-	if (pfm_write_pmc(fd, SCALE, 7) != -EPERM || pfm_read_pmd(fd, CONTROL) != 0xa1)
-		_exit(2);
+	exit_if(setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534), 1);
+	exit_if(pfm_write_pmc(fd, SCALE, 7) != -EPERM || pfm_read_pmd(fd, CONTROL) != 0xa1, 2);
 }
 
 static void test_control_words(void)
@@ -332,11 +321,8 @@ static void test_threads(void)
 	pfm_stop(fd);
 	close(fd);
 
-	if (pipe(start))
-		bail("pipe");
-	child = fork();
-	if (!child)
-		_exit(read(start[0], &byte, 1) != 1);
+	bail_if(pipe(start), "pipe");
+	child = fork_child(_exit(read(start[0], &byte, 1) != 1));
 	fd = pfm_create(0);
 	pfm_write_pmd(fd, CARRIED, 0);
 	is(pfm_load(fd, child), 0, "1.13 another process: load succeeds");
@@ -345,8 +331,7 @@ static void test_threads(void)
 	is(pfm_read_pmd(fd, WHOSE), child, "1.13 another process: read() gets its task");
 	is(pfm_read_pmd(fd, CARRIED), 30,
 	   "1.13 another process: a REG_TASK counter counts while it sleeps");
-	if (write(start[1], "x", 1) != 1)
-		bail("write");
+	bail_if(write(start[1], "x", 1) != 1, "write");
 	waitpid(child, &status, 0);
 	set_counter(counter_now + 30);
 	is(pfm_read_pmd(fd, CARRIED), 30,
@@ -431,8 +416,7 @@ static void test_misbehaving_read(void)
 	set_param("slow_us", 3000);
 	begin = now_ns();
 	pfm_read_pmd(fd, BYTE);
-	ok(now_ns() - begin > 3000000,
-	   "1.5 a read() of 3 ms: PERFMON_READ_PMDS waits for it");
+	ok(now_ns() - begin > 3000000, "1.5 a read() of 3 ms: PERFMON_READ_PMDS waits for it");
 	sched_yield();
 	set_param("slow_us", 0);
 	last = pfm_read_pmd(fd, BYTE);
@@ -479,9 +463,7 @@ static void test_init(void)
 	int fd;
 
 	insmod("tutorial_pmu", "");
-	child = fork();
-	if (!child)
-		_exit(insmod("scripted_pmu", "hold=1") != 0);
+	child = fork_child(_exit(insmod("scripted_pmu", "hold=1") != 0));
 	wait_until(strstr(pmu_listing(), "# scripted\n"));
 	fd = pfm_create(0);
 	is(pfm_write_pmd(fd, WIDE, 0), -EINVAL,
@@ -516,8 +498,7 @@ static void test_tutorial(void)
 	 * times, until it has counted ten ticks.
 	 */
 	for (runs = 0; !tens && runs < 60; runs++) {
-		if (ftruncate(out, 0) || lseek(out, 0, SEEK_SET))
-			bail("/tmp/ticks");
+		bail_if(ftruncate(out, 0) || lseek(out, 0, SEEK_SET), "/tmp/ticks");
 		failed |= in_child(dup2(out, 1); _exit(ticks() || fflush(stdout)));
 		read_file("/tmp/ticks", text, sizeof(text));
 		if (sscanf(text, "%llu times ten ticks, %llu CPUs", &tens, &cpus) != 2)
@@ -534,8 +515,7 @@ static void test_tutorial(void)
 	is(pfm_write_pmc(fd, 304, 0x10000), -EINVAL,
 	   "1.14 tutorial: check() refuses a divider of reserved bits only with EINVAL");
 	pfm_write_pmd(fd, 305, 0);
-	pfm_load(fd, this_thread());
-	pfm_start(fd);
+	pfm_start_self(fd);
 	reads = pfm_read_pmd(fd, 306);
 	is(pfm_read_pmd(fd, 306), reads + 1, "1.13 tutorial: READS grows by 1 with each read");
 	ok(pfm_read_pmd(fd, 305) > 0, "1.13 tutorial: CYCLES counts");

@@ -11,8 +11,6 @@
 #include "perfmon.h"
 #include <pthread.h>
 #include <setjmp.h>
-#include <signal.h>
-#include <sys/mman.h>
 
 static const struct pmu_model *model;
 
@@ -136,15 +134,13 @@ static void test_reading(void)
 	int fd = pfm_create(0), i, bad = 0;
 	const volatile struct perfmon_self *page;
 	struct pfarg_pmc narrow = { .reg_num = 1, .reg_flags = PFM_REGFL_NO_EMUL64 };
-	struct perfmon_vector v = { (__u64)&narrow, 1, sizeof(narrow) };
 	__u64 a, b, last = 0, tsc, calls;
 
 	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	pfm_write_pmc(fd, 1, pfm_cycles(model));
 	pfm_load(fd, this_thread());
 	page = MAP_SELF_PAGE(fd);
-	if (page == MAP_FAILED)
-		bail("map");
+	bail_if(page == MAP_FAILED, "map");
 	is(page->nr, 2, "1.18 page: nr is 2 with two counters");
 	is(page->flags, 0, "1.18 page: no flags before the start");
 	pfm_start(fd);
@@ -174,8 +170,7 @@ static void test_reading(void)
 	/*
 	 * The kernel updates the member tsc_sum of the self page when the thread is switched out.
 	 */
-	wait_until(page->tsc_sum > tsc);
-	ok(page->tsc_sum > tsc, "1.18 page: tsc_sum grows");
+	ok(wait_until(page->tsc_sum > tsc), "1.18 page: tsc_sum grows");
 	pfm_stop(fd);
 	self_read(page, 0, &a);
 	is(a, pfm_read_pmd(fd, 0),
@@ -184,7 +179,7 @@ static void test_reading(void)
 	self_read(page, 0, &a);
 	is(a, 77, "1.18 page: a written PMD is visible at once");
 	narrow.reg_value = pfm_cycles(model);
-	pfm_call(fd, PERFMON_WRITE_PMCS, &v);
+	pfm_vector(fd, PERFMON_WRITE_PMCS, &narrow, 1, sizeof(narrow));
 	ok(!self_read(page, 1, &b), "1.18 page: a PMD with NO_EMUL64 is not listed");
 	close(fd);
 	self_read(page, 0, &a);
@@ -192,8 +187,7 @@ static void test_reading(void)
 	munmap((void *)page, 4096);
 	pin_to_cpu(0);
 	fd = pfm_create(0);
-	pfm_load(fd, this_thread());
-	pfm_start(fd);
+	pfm_start_self(fd);
 	tsc = __builtin_ia32_rdtsc();
 	page = MAP_SELF_PAGE(fd);
 	a = page->tsc_sum;
@@ -495,8 +489,7 @@ static void test_other_threads(void)
 	pfm_write_pmc(other.fd, 0, pfm_instructions(model));
 	pfm_load(other.fd, this_thread());
 	other.page = MAP_SELF_PAGE(other.fd);
-	if (other.page == MAP_FAILED)
-		bail("map");
+	bail_if(other.page == MAP_FAILED, "map");
 	pfm_start(other.fd);
 	spin(100000);
 	wait_until(other.page->flags & PERFMON_SELF_RDPMC);

@@ -121,9 +121,8 @@ struct run_totals {
 static struct run_totals sum_runs(int fd, const __u16 *ids, int nr)
 {
 	struct run_totals total = {};
-	int i;
 
-	for (i = 0; i < nr; i++) {
+	for (int i = 0; i < nr; i++) {
 		struct pfarg_setinfo info = set_info(fd, ids[i]);
 
 		total.nr += info.set_runs;
@@ -411,22 +410,18 @@ static int count_until_exit(__u64 rounds, __u64 *first, __u64 *second, int *load
 	pid_t child;
 	char byte;
 
-	if (pipe(start))
-		bail("pipe");
-	child = fork();
-	if (!child) {
+	bail_if(pipe(start), "pipe");
+	child = fork_child({
 		if (read(start[0], &byte, 1) == 1)
 			spin(rounds);
-		_exit(0);
-	}
+	});
 	set_create(fd, &desc);
 	set_create_timed(fd, 1, MS);
 	count_in(fd, 0);
 	count_in(fd, 1);
 	*loaded = set_load_on(fd, child, 1);
 	pfm_start(fd);
-	if (write(start[1], "x", 1) != 1)
-		bail("write");
+	bail_if(write(start[1], "x", 1) != 1, "write");
 	waitpid(child, &status, 0);
 	close(start[0]);
 	close(start[1]);

@@ -25,11 +25,10 @@ static int make_sets(int fd)
 {
 	static struct pfarg_setdesc sets[SETS - 1];
 	const __u32 nr = gate_or_long(SETS / 2, SETS) - 1;
-	struct perfmon_vector v = { (__u64)sets, nr, sizeof(*sets) };
 
 	for (__u32 i = 0; i < nr; i++)
 		sets[i].set_id = i + 1;
-	return pfm_call(fd, PERFMON_CREATE_EVTSETS, &v);
+	return pfm_vector(fd, PERFMON_CREATE_EVTSETS, sets, nr, sizeof(*sets));
 }
 
 /* Writes one PMD (data register) in each of many sets: as many sets as one call can address. */
@@ -37,19 +36,10 @@ static int write_pmds(int fd)
 {
 	static struct pfarg_pmd pmds[PERFMON_VECTOR_MAX / sizeof(struct pfarg_pmd)];
 	const __u32 nr = sizeof(pmds) / sizeof(*pmds);
-	struct perfmon_vector v = { (__u64)pmds, nr, sizeof(*pmds) };
 
 	for (__u32 i = 0; i < nr; i++)
 		pmds[i] = (struct pfarg_pmd){ .reg_num = PERFMON_TASK_CLOCK, .reg_set = i };
-	return pfm_call(fd, PERFMON_WRITE_PMDS, &v);
-}
-
-/* Returns the number of slow allocations. */
-static int nr_slowed(void)
-{
-	char text[16];
-
-	return read_file(NR_SLOWED, text, sizeof(text)) ? atoi(text) : 0;
+	return pfm_vector(fd, PERFMON_WRITE_PMDS, pmds, nr, sizeof(*pmds));
 }
 
 static bool try_attach(void)
@@ -71,7 +61,6 @@ static bool try_attach(void)
 static bool attach_beside(int (*before)(int fd), int (*call)(int fd), int *status)
 {
 	bool good, progresses;
-	char text[12];
 	int nr;
 	pid_t pid;
 
@@ -81,15 +70,12 @@ static bool attach_beside(int (*before)(int fd), int (*call)(int fd), int *statu
 	 * probes stay attached for some seconds, so the calls below do not have to attach the
 	 * probes.
 	 */
-	if (!try_attach())
-		bail("a context of oneself");
+	bail_if(!try_attach(), "a context of oneself");
 	memset((void *)caller, 0, sizeof(*caller));
-	pid = fork();
-	if (!pid) {
+	pid = fork_child({
 		int fd = pfm_create(0), rc;
 
-		if (before && before(fd))
-			_exit(99);
+		exit_if(before && before(fd), 99);
 		pin_to_cpu(1);
 		caller->ready = 1;
 		wait_until(caller->go);
@@ -97,22 +83,20 @@ static bool attach_beside(int (*before)(int fd), int (*call)(int fd), int *statu
 		rc = call(fd);
 		caller->in_call = 0;
 		_exit(-rc);
-	}
+	});
 	wait_until(caller->ready);
 	write_file(SLOW_MS, "100");
-	snprintf(text, sizeof(text), "%d", pid);
-	write_file(SLOW, text);
+	write_file(SLOW, format_text("%d", pid));
 	caller->go = 1;
 	wait_until(caller->in_call);
 	sleep_ms(500);
 	good = try_attach();
-	nr = nr_slowed();
-	wait_until(!caller->in_call || nr_slowed() >= nr + 2);
-	progresses = nr_slowed() >= nr + 2;
+	nr = read_number(NR_SLOWED);
+	wait_until(!caller->in_call || read_number(NR_SLOWED) >= nr + 2);
+	progresses = read_number(NR_SLOWED) >= nr + 2;
 	write_file(SLOW, "0");
 	waitpid(pid, status, 0);
-	if (!good)
-		bail("a context of oneself, beside the call");
+	bail_if(!good, "a context of oneself, beside the call");
 	return progresses;
 }
 
@@ -137,13 +121,9 @@ int main(void)
 {
 	plan(4);
 	pin_to_cpu(0);
-	insmod("perfcounters", "");
-	insmod("perfmon", "");
-	insmod("pfm_soft", "");
-	errno = -insmod("faults", "");
-	if (errno)
-		bail("insmod faults");
-	caller = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	insmod_each("perfcounters perfmon pfm_soft");
+	load_module("faults");
+	caller = map_memory(4096, MAP_SHARED);
 	test_beside(NULL, make_sets, "creates sets");
 	test_beside(make_sets, write_pmds, "writes registers");
 	rmmod("faults");

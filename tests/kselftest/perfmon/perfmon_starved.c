@@ -44,8 +44,7 @@ static int start_cpu_context(const struct pmu_model *m)
 	pin_to_cpu(0);
 	pfm_write_pmc(fd, 1, pfm_instructions(m));
 	pfm_write_pmd(fd, 1, 0);
-	if (pfm_load(fd, 0) || pfm_start(fd))
-		bail("a context of the CPU");
+	bail_if(pfm_load(fd, 0) || pfm_start(fd), "a context of the CPU");
 	return fd;
 }
 
@@ -58,8 +57,7 @@ static void sample_self_forever(const struct pmu_model *m, unsigned int period)
 	pin_to_cpu(0);
 	pfm_write_pmc(fd, 0, pfm_instructions(m) | PFM_KERNEL);
 	pfm_period(fd, 0, period, 0);
-	if (pfm_load(fd, this_thread()))
-		_exit(1);
+	exit_if(pfm_load(fd, this_thread()), 1);
 	pfm_start(fd);
 	for (;;) {
 		ioctl(fd, PERFMON_STATUS, &status);
@@ -69,10 +67,7 @@ static void sample_self_forever(const struct pmu_model *m, unsigned int period)
 
 static void set_nmi_us(unsigned int us)
 {
-	char text[16];
-
-	snprintf(text, sizeof(text), "%u", us);
-	write_file("/sys/module/test_driver/parameters/nmi_us", text);
+	write_file("/sys/module/test_driver/parameters/nmi_us", format_text("%u", us));
 }
 
 /* Returns the number of NMIs on CPU 0 since boot. */
@@ -98,9 +93,7 @@ static void test_progress(const struct pmu_model *m, const struct nmi_load *load
 
 	pin_to_cpu(1);
 	*rounds = 0;
-	child = fork();
-	if (!child)
-		sample_self_forever(m, load->period);
+	child = fork_child(sample_self_forever(m, load->period));
 	wait_until(*rounds);
 	ok(*rounds, "9.2 %s: a thread samples every %u instructions, the kernel included",
 	   when, load->period);
@@ -137,18 +130,15 @@ int main(void)
 {
 	const struct pmu_model *m = guest_model();
 	int fd;
-	unsigned int i;
 
 	plan(2 * 2 * NR_LOADS);
-	rounds = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	rounds = map_memory(4096, MAP_SHARED);
 	load_sampling_modules(m);
-	errno = -insmod("test_driver", "");
-	if (errno)
-		bail("insmod test_driver");
-	for (i = 0; i < NR_LOADS; i++)
+	load_module("test_driver");
+	for (unsigned int i = 0; i < NR_LOADS; i++)
 		test_progress(m, &loads[i], "alone");
 	fd = start_cpu_context(m);
-	for (i = 0; i < NR_LOADS; i++)
+	for (unsigned int i = 0; i < NR_LOADS; i++)
 		test_progress(m, &loads[i], "beside the CPU's context");
 	close(fd);
 	unload_modules();

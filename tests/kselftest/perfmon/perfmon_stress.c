@@ -12,8 +12,6 @@
 #include "kselftest_pc.h"
 #include "sampling.h"
 #include "sets.h"
-#include <dirent.h>
-#include <signal.h>
 
 #define WORKERS		6
 #define MONITORS	6
@@ -252,13 +250,6 @@ static bool enough(void)
 	       all->kills > 1 && all->in_use > 0;
 }
 
-static int refcount(void)
-{
-	char text[32];
-
-	return atoi(read_file("/sys/module/perfmon/refcnt", text, sizeof(text)) ?: "-1");
-}
-
 /* Returns the number of modules that use perfmon.ko and hold a reference to it. */
 static int nr_holders(void)
 {
@@ -276,7 +267,7 @@ static int nr_holders(void)
 int main(int argc, char **argv)
 {
 	const struct pmu_model *m = getenv("PMU") ? guest_model() : NULL;
-	int pids[WORKERS + MONITORS], i, rc, status;
+	int pids[WORKERS + MONITORS], i, rc;
 	long idle = 0;
 	time_t end;
 
@@ -293,14 +284,13 @@ int main(int argc, char **argv)
 	}
 	plan(8);
 	write_file("/proc/sys/kernel/modprobe", "\n");
-	insmod("perfcounters", "");
-	insmod("perfmon", "");
+	insmod_each("perfcounters perfmon");
 	if (m)
 		insmod(m->amd ? "pfm_amd" : "pfm_intel", "");
 	insmod("pfm_soft", "");
 	for (i = 0; i < 4; i++)
 		insmod(format_modules[i], "");
-	all = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	all = map_memory(4096, MAP_SHARED);
 	for (i = 0; i < WORKERS + MONITORS; i++)
 		pids[i] = fork_process(i, m);
 	seed = 42;
@@ -323,7 +313,7 @@ int main(int argc, char **argv)
 			idle = all->created + 2;
 		}
 		for (i = 0; i < WORKERS + MONITORS; i++)
-			if (waitpid(pids[i], &status, WNOHANG) == pids[i])
+			if (waitpid(pids[i], NULL, WNOHANG) == pids[i])
 				pids[i] = fork_process(i, m);
 		i = random_below(4);
 		rc = rmmod(format_modules[i]);
@@ -356,7 +346,8 @@ int main(int argc, char **argv)
 	if (m)
 		rc |= rmmod(m->amd ? "pfm_amd" : "pfm_intel");
 	is(rc, 0, "1.1 stress: rmmod of the PMU descriptions succeeds at the end");
-	is(refcount(), nr_holders(), "1.2 stress: no reference to perfmon.ko is left");
+	is(read_number("/sys/module/perfmon/refcnt"), nr_holders(),
+	   "1.2 stress: no reference to perfmon.ko is left");
 	unload_modules();
 	ok(!is_loaded("perfcounters"), "1.2 stress: perfmon.ko and perfcounters.ko unload");
 	return finish();

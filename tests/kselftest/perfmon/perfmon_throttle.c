@@ -24,8 +24,7 @@ static struct perfmon_status get_status(int fd)
 {
 	struct perfmon_status status = { 0 };
 
-	if (ioctl(fd, PERFMON_STATUS, &status))
-		bail("PERFMON_STATUS");
+	bail_if(ioctl(fd, PERFMON_STATUS, &status), "PERFMON_STATUS");
 	return status;
 }
 
@@ -164,8 +163,7 @@ static void test_messages(void)
 
 	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	pfm_period(fd, 0, PERIOD, PFM_REGFL_OVFL_NOTIFY);
-	pfm_load(fd, this_thread());
-	pfm_start(fd);
+	pfm_start_self(fd);
 	for (i = 0; i < 300; i++) {
 		spin(PERIOD);
 		/* While sampling is throttled, no message is queued. */
@@ -230,8 +228,7 @@ static void test_switch_count(void)
 		set_create(fd, &second);
 		pfm_write_pmc(fd, 0, pfm_instructions(model));
 		pfm_write_smpl(fd, &pmd);
-		pfm_load(fd, this_thread());
-		pfm_start(fd);
+		pfm_start_self(fd);
 		spin(PERIOD / 2 * (SWITCH_COUNT - 1));
 		before = set_info(fd, 1).set_runs;
 		spin(PERIOD / 2);
@@ -346,8 +343,7 @@ int main(void)
 	plan(6 + 6 + 6 + 6 + 1 + 2 + 3 + 4 + 3);
 	pin_to_cpu(0);
 	load_sampling_modules(model);
-	insmod("pfm_nway", "");
-	insmod("pfm_histogram", "");
+	insmod_each("pfm_nway pfm_histogram");
 	pfm_set_limits("1000", "0");
 	test_default();
 	test_histogram();

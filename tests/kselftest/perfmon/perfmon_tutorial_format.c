@@ -56,9 +56,7 @@ int main(void)
 
 	plan(21);
 	write_file("/proc/sys/kernel/modprobe", "\n");
-	insmod("perfcounters", "");
-	insmod("perfmon", "");
-	insmod("pfm_soft", "");
+	insmod_each("perfcounters perfmon pfm_soft");
 	/* An earlier test may have left tutorial_format loaded. */
 	rmmod("tutorial_format");
 	is(pfm_create_format(0, "by-cpu", &full, sizeof(full)), -ENOENT,
@@ -72,9 +70,8 @@ int main(void)
 	   "1.9 tutorial: an argument of 4 bytes is EINVAL");
 	fd = pfm_create_format(0, "by-cpu", &full, sizeof(full));
 	counts = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
-	if (!ok(fd >= 0 && counts != MAP_FAILED,
-		"1.9 tutorial: a context is created and its buffer mapped"))
-		bail("create");
+	bail_if(!ok(fd >= 0 && counts != MAP_FAILED,
+		    "1.9 tutorial: a context is created and its buffer mapped"), "create");
 	is(map_error(fd, 8192, PROT_READ, MAP_SHARED, 0), -EINVAL,
 	   "1.9 tutorial: a mapping of two pages is refused");
 	is(map_error(fd, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, 0), -EACCES,

@@ -39,9 +39,8 @@ static const struct pmu_model pmu_models[] = {
 static const struct pmu_model *guest_model(void)
 {
 	const char *name = getenv("PMU");
-	unsigned int i;
 
-	for (i = 0; name && i < sizeof(pmu_models) / sizeof(*pmu_models); i++)
+	for (unsigned int i = 0; name && i < sizeof(pmu_models) / sizeof(*pmu_models); i++)
 		if (!strcmp(pmu_models[i].name, name))
 			return &pmu_models[i];
 	errno = ENOENT;
@@ -117,8 +116,7 @@ static __u64 perf_read(int fd)
 {
 	__u64 value;
 
-	if (read(fd, &value, sizeof(value)) != sizeof(value))
-		bail("read of an event");
+	bail_if(read(fd, &value, sizeof(value)) != sizeof(value), "read of an event");
 	return value;
 }
 
@@ -196,12 +194,9 @@ static void msr_raw_restore(void)
 
 static void msr_raw_load(void)
 {
-	errno = -insmod("msr_raw", "");
-	if (errno)
-		bail("insmod msr_raw");
+	load_module("msr_raw");
 	msr_raw_fd = open("/proc/msr_raw", O_RDWR | O_CLOEXEC);
-	if (msr_raw_fd < 0)
-		bail("open /proc/msr_raw");
+	bail_if(msr_raw_fd < 0, "open /proc/msr_raw");
 	/* The steps of msr_raw() run on CPU 0, so the registers are those of CPU 0. */
 	pin_to_cpu(0);
 	for (unsigned int i = 0; i < NR_SAVED_MSRS; i++)
@@ -226,11 +221,9 @@ static __u64 msr_raw(const char *fmt, ...)
 	va_start(ap, fmt);
 	len = vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	if (pwrite(msr_raw_fd, text, len, 0) != len)
-		bail(text);
+	bail_if(pwrite(msr_raw_fd, text, len, 0) != len, text);
 	len = pread(msr_raw_fd, text, sizeof(text) - 1, 0);
-	if (len < 0)
-		bail("read of /proc/msr_raw");
+	bail_if(len < 0, "read of /proc/msr_raw");
 	text[len] = '\0';
 	while (n < 40 && sscanf(pos, "%lld %llu", &s[n].err, &s[n].value) == 2) {
 		pos = strchr(pos, '\n') + 1;

@@ -30,7 +30,6 @@ Sigtrap"
 # Only the guest of model skylake runs these tests of perf, which take longer and have the same
 # result on each model.
 [ "$PMU" != skylake ] || perf_tests="$perf_tests
-Object code reading
 perf stat tests
 perf stat metrics (shadow stat) test
 perf record sideband tests"

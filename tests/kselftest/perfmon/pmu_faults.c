@@ -50,9 +50,8 @@ static void cause_overflow(__u32 sel, __u32 ctr, __u64 *until, __u64 *after)
 static void test_late(void)
 {
 	__u64 until, after, in_time = 0, late = 0;
-	int i;
 
-	for (i = 1; i <= 16; i++) {
+	for (int i = 1; i <= 16; i++) {
 		cause_overflow(SEL0, CTR0, &until, &after);
 		in_time += until;
 		late += after;
@@ -65,9 +64,8 @@ static void test_late(void)
 static void test_merge(void)
 {
 	__u64 until = 1, after, overflows;
-	int i;
 
-	for (i = 0; i < 5 && until; i++) {
+	for (int i = 0; i < 5 && until; i++) {
 		cause_overflow(SEL0, CTR0, &until, &after);
 		if (until)
 			msr_raw("wr %#x 1", STATUS_RESET);
@@ -127,12 +125,11 @@ int main(void)
 		{ "skid", test_skid, 2 }, { "late", test_late, 2 }, { "merge", test_merge, 4 },
 		{ "spurious", test_spurious, 2 }, { "held", test_held, 5 },
 	};
-	unsigned int i;
 
 	msr_raw_load();
 	/* An earlier user of the PMU may have cleared the register GLOBAL_CTRL. */
 	msr_raw("wr %#x 0xf", GLOBAL_CTRL);
-	for (i = 0; i < sizeof(faults) / sizeof(*faults); i++) {
+	for (unsigned int i = 0; i < sizeof(faults) / sizeof(*faults); i++) {
 		if (strcmp(faults[i].name, fault))
 			continue;
 		plan(faults[i].tests + 1);

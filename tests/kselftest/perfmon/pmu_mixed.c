@@ -51,8 +51,7 @@ static bool spinner_progresses(void)
 {
 	__u64 rounds = shared->rounds;
 
-	wait_until(shared->rounds > rounds + 100);
-	return shared->rounds > rounds + 100;
+	return wait_until(shared->rounds > rounds + 100);
 }
 
 static void bind_spinner(pid_t pid, int cpu)
@@ -61,24 +60,21 @@ static void bind_spinner(pid_t pid, int cpu)
 
 	CPU_ZERO(&set);
 	CPU_SET(cpu, &set);
-	if (sched_setaffinity(pid, sizeof(set), &set))
-		bail("sched_setaffinity");
+	bail_if(sched_setaffinity(pid, sizeof(set), &set), "sched_setaffinity");
 }
 
 /* Binds process @pid to CPU @cpu, and returns when the process runs there. */
 static void move_spinner(pid_t pid, int cpu)
 {
 	bind_spinner(pid, cpu);
-	if (!spinner_progresses())
-		bail("a process that runs");
+	bail_if(!spinner_progresses(), "a process that runs");
 }
 
 static int read_pmd_flags(int fd, __u16 number, __u64 *value)
 {
 	struct pfarg_pmd pmd = { .reg_num = number };
-	struct perfmon_vector v = { (__u64)&pmd, 1, sizeof(pmd) };
 
-	if (ioctl(fd, PERFMON_READ_PMDS, &v))
+	if (pfm_vector(fd, PERFMON_READ_PMDS, &pmd, 1, sizeof(pmd)))
 		return -errno;
 	*value = pmd.reg_value;
 	return pmd.reg_flags;
@@ -111,8 +107,7 @@ static struct perfmon_status get_status(int fd)
 {
 	struct perfmon_status status = { 0 };
 
-	if (ioctl(fd, PERFMON_STATUS, &status))
-		bail("PERFMON_STATUS");
+	bail_if(ioctl(fd, PERFMON_STATUS, &status), "PERFMON_STATUS");
 	return status;
 }
 
@@ -140,8 +135,7 @@ static int start_counting(__u16 number, __u32 tid)
 {
 	int fd = write_counter(pfm_create(0), number);
 
-	if (pfm_load(fd, tid) || pfm_start(fd))
-		bail("a context that counts");
+	bail_if(pfm_load(fd, tid) || pfm_start(fd), "a context that counts");
 	return fd;
 }
 
@@ -301,10 +295,8 @@ static void test_self_page(void)
 	const struct perfmon_self *self = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd,
 					       PERFMON_SELF_OFFSET);
 
-	if (self == MAP_FAILED)
-		bail("mmap of the self page");
-	if (pfm_load(fd, this_thread()) || pfm_start(fd))
-		bail("a context of this thread");
+	bail_if(self == MAP_FAILED, "mmap of the self page");
+	bail_if(pfm_load(fd, this_thread()) || pfm_start(fd), "a context of this thread");
 	is(self->nr, 1, "1.4 self page on CPU 0: one counter");
 	pin_to_cpu(1);
 	is(self->nr, 0, "1.4 self page on CPU 1: no counter");
@@ -368,14 +360,13 @@ static void test_cpu_contexts(void)
  */
 static void test_map(void)
 {
-	char line[300], want[20];
+	char line[300];
 	FILE *f = fopen("/proc/perfmon_map", "r");
 	int listed = 0, pmcs = 0, cores = 0;
 
-	snprintf(want, sizeof(want), " cpus=0\n");
 	while (f && fgets(line, sizeof(line), f)) {
 		pmcs += !strncmp(line, "PMC", 3);
-		listed += !strncmp(line, "PMC", 3) && strstr(line, want);
+		listed += !strncmp(line, "PMC", 3) && strstr(line, " cpus=0\n");
 		cores += !strcmp(line, "CORE 0x20 cpus=1\n") || !strcmp(line, "CORE 0x40 cpus=0\n");
 	}
 	if (f)
@@ -391,12 +382,10 @@ static void test_hotplug(pid_t pid)
 	__u64 value;
 	int fd, both_cpus;
 
-	if (!set_cpu_online(1, false))
-		bail("CPU 1 offline");
+	bail_if(!set_cpu_online(1, false), "CPU 1 offline");
 	fd = start_counting(last_counter, shared->tid);
 	both_cpus = start_counting(0, this_thread());
-	if (!set_cpu_online(1, true))
-		bail("CPU 1 online");
+	bail_if(!set_cpu_online(1, true), "CPU 1 online");
 	move_spinner(pid, 1);
 	is(read_pmd_flags(fd, last_counter, &value), PERFMON_REGFL_SHORT,
 	   "1.4 CPU 1 online after PERFMON_LOAD, lacks the counter: marked as short");
@@ -409,13 +398,11 @@ static void test_hotplug(pid_t pid)
 	   "1.4 CPU 1 online after PERFMON_LOAD, has the counter: not marked as short");
 	pin_to_cpu(0);
 	/* CPU 1 goes offline while the thread runs there, so the thread moves to CPU 0. */
-	if (!set_cpu_online(1, false))
-		bail("CPU 1 offline");
+	bail_if(!set_cpu_online(1, false), "CPU 1 offline");
 	spinner_progresses();
 	is(get_status(fd).flags, PERFMON_STATUS_STARTED,
 	   "1.4 CPU 1 offline: thread on CPU 0, flag ELSEWHERE is clear");
-	if (!set_cpu_online(1, true))
-		bail("CPU 1 online");
+	bail_if(!set_cpu_online(1, true), "CPU 1 online");
 	move_spinner(pid, 0);
 	close(both_cpus);
 	close(fd);
@@ -540,8 +527,7 @@ int main(void)
 	if (model && !strcmp(model, "nameless")) {
 		plan(2);
 		unload_modules();
-		insmod("perfcounters", "");
-		insmod("perfmon", "");
+		insmod_each("perfcounters perfmon");
 		is(insmod("pfm_intel", ""), -ENODEV,
 		   "1.4 pfm_intel, hybrid without leaf 0x1a: ENODEV");
 		ok(klog_contains("does not give the core type of each CPU"),
@@ -553,11 +539,10 @@ int main(void)
 	cpu0_counter = nr_common;
 	plan(hybrid ? 96 : 65);
 	write_file("/proc/sys/kernel/modprobe", "\n");
-	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	shared = map_memory(4096, MAP_SHARED);
 	pin_to_cpu(0);
 	unload_modules();
-	insmod("perfcounters", "");
-	insmod("perfmon", "");
+	insmod_each("perfcounters perfmon");
 	is(insmod("pfm_intel", ""), 0, "1.4 insmod of pfm_intel succeeds with CPUs that differ");
 	ok(klog_contains("CPUs differ: a context counts only on CPUs"),
 	   "1.4 pfm_intel, CPUs that differ: the kernel log says so");
@@ -580,11 +565,9 @@ int main(void)
 	waitpid(pid, NULL, 0);
 	is(rmmod("pfm_intel"), 0, "1.4 pfm_intel removed");
 	/* Loads the PMU description again while only CPU 0 is online. */
-	if (!set_cpu_online(1, false))
-		bail("CPU 1 offline");
+	bail_if(!set_cpu_online(1, false), "CPU 1 offline");
 	is(insmod("pfm_intel", ""), 0, "1.4 pfm_intel, CPU 1 offline");
-	if (!set_cpu_online(1, true))
-		bail("CPU 1 online");
+	bail_if(!set_cpu_online(1, true), "CPU 1 online");
 	pid = fork_spinner();
 	wait_until(shared->tid);
 	test_common_counter(pid);

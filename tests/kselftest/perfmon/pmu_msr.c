@@ -86,12 +86,10 @@ static bool check_msr(const struct msr_range *r, int n)
 static void test_msrs(const struct msr_range *r)
 {
 	bool good = true;
-	int n;
 
-	for (n = 0; n < r->nr; n++)
+	for (int n = 0; n < r->nr; n++)
 		good &= check_msr(r, n);
-	ok(good, "pmu %s: %d of %d exist, each bit as in the manual", r->name, r->present,
-	   r->nr);
+	ok(good, "pmu %s: %d of %d exist, each bit as in the manual", r->name, r->present, r->nr);
 }
 
 static void test_intel(const struct pmu_model *m)
@@ -115,10 +113,9 @@ static void test_intel(const struct pmu_model *m)
 		{ "IA32_PERF_CAPABILITIES", 0x345, 1, 1, m->full_width, true, 0, 0, false },
 		{ "IA32_PERF_GLOBAL_CTRL", 0x38f, 1, 1, v2, false, intel[i].ctrl, ~0ULL, false },
 	};
-	unsigned int n;
 
 	plan(sizeof(regs) / sizeof(*regs));
-	for (n = 0; n < sizeof(regs) / sizeof(*regs); n++)
+	for (unsigned int n = 0; n < sizeof(regs) / sizeof(*regs); n++)
 		test_msrs(&regs[n]);
 }
 
@@ -141,10 +138,9 @@ static void test_amd(const struct pmu_model *m)
 		{ "PerfCntrGlobalStatusSet", 0xc0000303, 1, 1, v2, false, 0, 0, false },
 		{ "PerfCntrGlobalCtl", 0xc0000301, 1, 1, v2, false, 0, 0x3f, false },
 	};
-	unsigned int n;
 
 	plan(sizeof(regs) / sizeof(*regs));
-	for (n = 0; n < sizeof(regs) / sizeof(*regs); n++)
+	for (unsigned int n = 0; n < sizeof(regs) / sizeof(*regs); n++)
 		test_msrs(&regs[n]);
 }
 

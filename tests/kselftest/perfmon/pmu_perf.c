@@ -20,9 +20,8 @@ static void test_counts(void)
 	int fd = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
 	__u64 overhead = perf_spin(fd, 1) - 2, got;
 	bool exact = true;
-	unsigned int i;
 
-	for (i = 0; i < sizeof(rounds) / sizeof(*rounds); i++) {
+	for (unsigned int i = 0; i < sizeof(rounds) / sizeof(*rounds); i++) {
 		got = perf_spin(fd, rounds[i]);
 		if (got != 2 * rounds[i] + overhead) {
 			note("%llu rounds: %llu instructions", rounds[i], got);
@@ -55,8 +54,7 @@ static void test_rep(void)
 	int fd = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
 	__u64 one = count_rep(fd, 1);
 
-	if (one < 1)
-		bail("nothing is counted");
+	bail_if(one < 1, "nothing is counted");
 	/*
 	 * The first of the next two calls also has page faults, because the pages are not mapped
 	 * yet.
@@ -73,8 +71,6 @@ static void skip_instruction(int sig, siginfo_t *info, void *context)
 {
 	greg_t *r = ((ucontext_t *)context)->uc_mcontext.gregs;
 
-	(void)sig;
-	(void)info;
 	r[REG_RIP] = r[REG_RBX];
 }
 
@@ -233,8 +229,7 @@ static void test_samples(__u64 period)
 	} *s;
 
 	page = mmap(NULL, 65 * 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (page == MAP_FAILED)
-		bail("mmap of samples");
+	bail_if(page == MAP_FAILED, "mmap of samples");
 	perf_start(fd);
 	walk_body(rounds);
 	perf_stop(fd);
@@ -296,8 +291,7 @@ static void test_breakpoints(void)
 	};
 	int fd = perf_open(&breakpoint, -1), other = perf_open(&interrupts, -1);
 
-	if (fd < 0 || other < 0)
-		bail("a breakpoint");
+	bail_if(fd < 0 || other < 0, "a breakpoint");
 	perf_start(fd);
 	perf_start(other);
 	run_breakpoint_loop(4000);
@@ -383,8 +377,7 @@ static void test_threads(int nr)
 
 	for (i = 0; i < nr; i++) {
 		t[i].cpu = i % cpus;
-		if (pthread_create(&t[i].id, NULL, count_thread, &t[i]))
-			bail("pthread_create");
+		bail_if(pthread_create(&t[i].id, NULL, count_thread, &t[i]), "pthread_create");
 	}
 	for (i = 0; i < nr; i++) {
 		pthread_join(t[i].id, NULL);
@@ -401,7 +394,6 @@ int main(int argc, char **argv)
 {
 	const struct pmu_model *m;
 	char line[200];
-	unsigned int i;
 
 	if (argc == 3 && !strcmp(argv[1], "spin")) {
 		spin(strtoull(argv[2], NULL, 0));
@@ -415,7 +407,7 @@ int main(int argc, char **argv)
 	test_counts();
 	test_rep();
 	test_faulting();
-	for (i = 0; i < sizeof(ratios) / sizeof(*ratios); i++)
+	for (unsigned int i = 0; i < sizeof(ratios) / sizeof(*ratios); i++)
 		test_ratio(&ratios[i], m);
 	test_modes(m);
 	disable_perf_throttling();

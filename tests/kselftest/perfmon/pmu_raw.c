@@ -53,9 +53,7 @@ static __u64 value_before(__u64 events)
  */
 static void stop_counters(void)
 {
-	int i;
-
-	for (i = 0; i < model->counters && i < 4; i++)
+	for (int i = 0; i < model->counters && i < 4; i++)
 		msr_raw("wr %#x 0; wr %#x 0", sel0 + i, ctr0 + i);
 	if (!model->amd && model->version >= 2) {
 		__u64 present =
@@ -83,12 +81,10 @@ static void test_counts(void)
 {
 	static const __u64 rounds[] = { 2, 3, 10, 1001, 1000000 };
 	bool good = true;
-	unsigned int i;
-	int n;
 
 	overhead = count_run(0, INSTRUCTIONS, 1) - 2;
-	for (i = 0; i < sizeof(rounds) / sizeof(*rounds); i++)
-		for (n = 0; n < model->counters && n < 4; n++)
+	for (unsigned int i = 0; i < sizeof(rounds) / sizeof(*rounds); i++)
+		for (int n = 0; n < model->counters && n < 4; n++)
 			good &= count_run(n, INSTRUCTIONS, rounds[i]) == 2 * rounds[i] + overhead;
 	note("%llu instructions around", overhead);
 	ok(good && overhead < 200, "pmu each general counter counts instructions exactly");
@@ -102,9 +98,8 @@ static void test_reads(void)
 {
 	__u32 msr[] = { 0x10, ctr0 };
 	__u64 got[2];
-	int i;
 
-	for (i = 0; i < 2; i++)
+	for (int i = 0; i < 2; i++)
 		got[i] =
 			msr_raw("wr %#x 0; wr %#x 0; wr %#x %#llx; rd %#x; rd %#x; wr %#x 0; rd %#x",
 				sel0, ctr0, sel0, INSTRUCTIONS | OS | EN, msr[i], msr[i], sel0,
@@ -133,9 +128,8 @@ static const struct {
 static void test_ratios(void)
 {
 	bool good = true;
-	unsigned int i;
 
-	for (i = 0; i < sizeof(events) / sizeof(*events); i++) {
+	for (unsigned int i = 0; i < sizeof(events) / sizeof(*events); i++) {
 		__u64 code = model->amd ? events[i].amd : events[i].intel;
 		__u64 insns = 2 * 7777 + overhead, got, want;
 
@@ -163,9 +157,8 @@ static void test_fixed(void)
 	} want[] = { { 1, 1 }, { 5, 4 }, { 1, 1 }, { 5, 1 } };
 	bool good = true;
 	__u64 a, b;
-	int i;
 
-	for (i = 0; i < model->fixed; i++) {
+	for (int i = 0; i < model->fixed; i++) {
 		__u64 on = 1ULL << 4 * i;
 
 		__u64 more = 4000 * want[i].events / want[i].insns;
@@ -202,9 +195,8 @@ static void test_periods(void)
 	static const __u64 period[] = { 1001, 1002, 1003, 1004, 5000, 77777, 150001 };
 	__u64 late = nmi_position(1000) - 1000, position;
 	bool good = true;
-	unsigned int i;
 
-	for (i = 0; i < sizeof(period) / sizeof(*period); i++) {
+	for (unsigned int i = 0; i < sizeof(period) / sizeof(*period); i++) {
 		position = nmi_position(period[i]);
 		if (position - period[i] != late) {
 			note("period %llu: NMI after %llu", period[i], position);

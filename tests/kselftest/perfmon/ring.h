@@ -30,13 +30,10 @@ static inline struct ring ring_map(int fd, __u64 size)
 {
 	struct ring r = { .fd = fd, .size = size };
 
-	errno = fd < 0 ? -fd : 0;
-	if (fd < 0)
-		bail("a context with a ring");
+	bail_on_error(fd, "a context with a ring");
 	r.page = MAP(fd, 4096 + size, PROT_READ, 0);
 	r.tail = MAP(fd, 4096, PROT_READ | PROT_WRITE, PERFMON_TAIL_OFFSET);
-	if (!r.page || !r.tail)
-		bail("mmap of a ring");
+	bail_if(!r.page || !r.tail, "mmap of a ring");
 	r.data = (const void *)r.page + 4096;
 	return r;
 }

@@ -11,16 +11,11 @@
 #include <linux/perfmon_formats.h>
 #include <linux/perfmon_ring.h>
 #include <poll.h>
-#include <sys/mman.h>
 
 static void load_sampling_modules(const struct pmu_model *m)
 {
 	pfm_load_modules(m);
-	insmod("pfm_soft", "");
-	insmod("pfm_default", "");
-	insmod("pfm_ring", "");
-	insmod("pfm_nway", "");
-	insmod("pfm_histogram", "");
+	insmod_each("pfm_soft pfm_default pfm_ring pfm_nway pfm_histogram");
 }
 
 static int pfm_create_format(__u32 flags, const char *name, const void *arg, size_t size)
@@ -30,8 +25,7 @@ static int pfm_create_format(__u32 flags, const char *name, const void *arg, siz
 	};
 	int fd = open("/dev/perfmon", O_RDWR | O_CLOEXEC);
 
-	if (fd < 0)
-		bail("open /dev/perfmon");
+	bail_if(fd < 0, "open /dev/perfmon");
 	if (ioctl(fd, PERFMON_CREATE_FORMAT, &create)) {
 		int error = errno;
 
@@ -64,9 +58,7 @@ static int pfm_restart(int fd)
 /* Writes one PMD (data register) with all fields of struct pfarg_pmd. */
 static int pfm_write_smpl(int fd, struct pfarg_pmd *pmd)
 {
-	struct perfmon_vector v = { (__u64)pmd, 1, sizeof(*pmd) };
-
-	return pfm_call(fd, PERFMON_WRITE_PMDS, &v);
+	return pfm_vector(fd, PERFMON_WRITE_PMDS, pmd, 1, sizeof(*pmd));
 }
 
 /* Makes PMD @number overflow every @period events: its value and both reset values are -@period. */

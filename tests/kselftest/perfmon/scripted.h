@@ -26,20 +26,16 @@ static int insmod_scripted(const char *edit)
 
 static void set_param(const char *what, long long value)
 {
-	char path[80], text[24];
+	const char *text = format_text(strcmp(what, "refuse") ? "%llu" : "%lld", value);
 
-	snprintf(path, sizeof(path), "/sys/module/scripted_pmu/parameters/%s", what);
-	snprintf(text, sizeof(text), strcmp(what, "refuse") ? "%llu" : "%lld", value);
-	write_file(path, text);
+	write_file(format_text("/sys/module/scripted_pmu/parameters/%s", what), text);
 }
 
 static const char *get_param(const char *what)
 {
 	static char text[300];
-	char path[80];
 
-	snprintf(path, sizeof(path), "/sys/module/scripted_pmu/parameters/%s", what);
-	read_file(path, text, sizeof(text));
+	read_file(format_text("/sys/module/scripted_pmu/parameters/%s", what), text, sizeof(text));
 	text[strcspn(text, "\n")] = '\0';
 	return text;
 }

@@ -8,9 +8,8 @@
 static int write_pmc_flags(int fd, __u16 number, __u32 flags, __u64 value)
 {
 	struct pfarg_pmc pmc = { .reg_num = number, .reg_flags = flags, .reg_value = value };
-	struct perfmon_vector v = { (__u64)&pmc, 1, sizeof(pmc) };
 
-	return pfm_call(fd, PERFMON_WRITE_PMCS, &v);
+	return pfm_vector(fd, PERFMON_WRITE_PMCS, &pmc, 1, sizeof(pmc));
 }
 
 static const struct {
@@ -66,8 +65,7 @@ static void write_all(int fd)
 {
 	for (int i = 0; i < NR_COUNTERS; i++) {
 		model[i] = (__u64)random() << 40 ^ (__u64)random() << 20 ^ random();
-		if (pfm_write_pmd(fd, counters[i].pmd, model[i]))
-			bail("write of a PMD");
+		bail_if(pfm_write_pmd(fd, counters[i].pmd, model[i]), "write of a PMD");
 	}
 }
 

@@ -7,9 +7,7 @@
 
 static inline int set_call(int fd, unsigned long call, void *items, __u32 size)
 {
-	struct perfmon_vector v = { (__u64)items, 1, size };
-
-	return pfm_call(fd, call, &v);
+	return pfm_vector(fd, call, items, 1, size);
 }
 
 static inline int set_create(int fd, struct pfarg_setdesc *desc)
@@ -36,8 +34,7 @@ static inline struct pfarg_setinfo set_info(int fd, __u16 id)
 {
 	struct pfarg_setinfo info = { .set_id = id };
 
-	if (set_call(fd, PERFMON_GETINFO_EVTSETS, &info, sizeof(info)))
-		bail("getinfo of a set");
+	bail_if(set_call(fd, PERFMON_GETINFO_EVTSETS, &info, sizeof(info)), "getinfo of a set");
 	return info;
 }
 
@@ -45,8 +42,7 @@ static inline struct perfmon_runs set_runs(int fd, __u16 id, __u16 pmd)
 {
 	struct perfmon_runs runs = { .reg_num = pmd, .reg_set = id };
 
-	if (set_call(fd, PERFMON_READ_RUNS, &runs, sizeof(runs)))
-		bail("the runs of a set");
+	bail_if(set_call(fd, PERFMON_READ_RUNS, &runs, sizeof(runs)), "the runs of a set");
 	return runs;
 }
 
@@ -69,8 +65,7 @@ static inline __u64 set_value(int fd, __u16 set, __u16 number)
 {
 	struct pfarg_pmd pmd = { .reg_num = number, .reg_set = set };
 
-	if (set_call(fd, PERFMON_READ_PMDS, &pmd, sizeof(pmd)))
-		bail("read of a PMD of a set");
+	bail_if(set_call(fd, PERFMON_READ_PMDS, &pmd, sizeof(pmd)), "read of a PMD of a set");
 	return pmd.reg_value;
 }
 

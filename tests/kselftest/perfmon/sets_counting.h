@@ -14,9 +14,8 @@ static int slow = 1;
 /* Counts instructions in set @set, on counter 0 for even sets and on counter 1 for odd sets. */
 static void count_in(int fd, __u16 set)
 {
-	if (set_pmc(fd, set, set % 2, pfm_instructions(model)) ||
-	    set_pmd(fd, set, set % 2, 0, 0))
-		bail("registers of a set");
+	bail_if(set_pmc(fd, set, set % 2, pfm_instructions(model)) ||
+		set_pmd(fd, set, set % 2, 0, 0), "registers of a set");
 }
 
 static __u64 counted_in(int fd, __u16 set)

@@ -56,7 +56,7 @@ static void test_masked_by_switch(void)
 	set_call(fd, PERFMON_WRITE_PMDS, &pmd, sizeof(pmd));
 	count_in(fd, 1);
 	set_load(fd, 0);
-	pages = mmap(NULL, 20 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	pages = map_memory(20 * 4096, MAP_PRIVATE);
 	pfm_start(fd);
 	for (i = 0; i < 20; i++)
 		pages[i * 4096] = 1;

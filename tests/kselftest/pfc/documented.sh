@@ -13,6 +13,7 @@
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
+own_mounts
 # shellcheck source=tests/kselftest/lib/pmcd.sh
 . /tests/pmcd.sh
 
@@ -120,6 +121,7 @@ start_environment() {
 modprobe=$(cat /proc/sys/kernel/modprobe)
 plan $total
 unload_modules
+begin_few_symbols
 start_environment
 while read -r page line language _; do
 	commands $page $line $language >commands
@@ -146,5 +148,6 @@ while read -r page line language _; do
 	cd "$top" || exit 1
 done <guest
 kill $shop
+end_few_symbols
 echo "$modprobe" >/proc/sys/kernel/modprobe
 exit $failed

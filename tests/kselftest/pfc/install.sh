@@ -27,7 +27,10 @@ has_patterns() { # FILE PATTERN...
 }
 is_equal() { [ "$1" = "$2" ] || { echo "$1, not $2"; return 1; }; }
 
-plan 44
+# man-db would index all manual pages at each installation and removal of a package.
+rm -f /var/lib/man-db/auto-update
+
+plan 45
 test_packaged() {
 	is_equal "$(cat /proc/1/comm)" systemd && [ ! -e /modules ] && ! pfc --version | grep -vx "pfc $(dpkg-query -W -f '${Version}' perfcounters)" &&
 		dpkg -S "$(command -v pfc)"
@@ -47,21 +50,18 @@ has_devices() { is_equal "$(cd /dev && find perf* ppa -maxdepth 0 2>/dev/null | 
 has_counters_only() { has_devices perfcounters 440 perfcounters perfcounters_names 440 perfcounters; }
 test_default() { within 30 has_counters_only && ! lsmod | grep -E '^(perfmon|perftrace|ppa|pfm_)'; }
 check "install service: by default loads the counter pages and providers only, with the group perfcounters" test_default
-# The service loads the modules that /etc/default/perfcounters names.
+# The service loads the modules that /etc/default/perfcounters names, and no others.
 test_selection() { # MODULES DEVICE...
-	local rc
 	systemctl reset-failed perfcounters
-	sed -i.was "s/^MODULES=.*/MODULES=\"$1\"/" /etc/default/perfcounters
+	sed -i "s/^MODULES=.*/MODULES=\"$1\"/" /etc/default/perfcounters
 	shift
 	systemctl restart perfcounters && within 30 has_devices perfcounters 440 perfcounters perfcounters_names 440 perfcounters "$@"
-	rc=$?
-	mv /etc/default/perfcounters.was /etc/default/perfcounters
-	systemctl restart perfcounters && within 30 has_counters_only && return $rc
 }
-check "install service: loads perfmon if it is named" test_selection perfmon perfmon 660 perfcounters
-check "install service: loads ppa if it is named" test_selection ppa ppa 444 root
-check "install service: loads perftrace if it is named" test_selection perftrace perftrace 666 root
 check "install service: loads all modules that are named" test_selection "perfmon ppa perftrace" perfmon 660 perfcounters perftrace 666 root ppa 444 root
+check "install service: loads perfmon alone if no other module is named" test_selection perfmon perfmon 660 perfcounters
+check "install service: loads ppa alone if no other module is named" test_selection ppa ppa 444 root
+check "install service: loads perftrace alone if no other module is named" test_selection perftrace perftrace 666 root
+check "install service: loads none of these modules if none is named" test_selection ""
 run_as_nobody() { setpriv --reuid 65534 --regid 65534 "$@"; }
 test_member() { run_as_nobody --groups perfcounters pfc list >list && has_patterns list sched/context_switches; }
 check "install pfc list: works for a member of the group" test_member
@@ -73,7 +73,7 @@ check "install pfc watch: prints counters" test_watch
 test_stat() { pfc stat -o counted ls /usr >/dev/null && has_patterns counted "context-switches" "page-faults"; }
 check "install pfc stat: loads perfmon, and counts a command" test_stat
 # Records samples of a command that has symbols.
-test_record() { pfc record -o samples -- sh -c 'i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done' && pfc report -i samples >report && has_patterns report "[0-9]%.*sh"; }
+test_record() { pfc record -o samples -- sh -c 'i=0; while [ $i -lt 30000 ]; do i=$((i + 1)); done' && pfc report -i samples >report && has_patterns report "[0-9]%.*sh"; }
 check "install pfc record, pfc report: show symbols of a command" test_record
 test_ppa() { pfc ppa on && pfc ppa --cpus >accounts && has_patterns accounts "[0-9]" && pfc ppa off; }
 check "install pfc ppa: loads ppa, and prints the times of CPUs" test_ppa
@@ -100,7 +100,7 @@ test_unknown_provider() {
 	mv /etc/default/perfcounters.was /etc/default/perfcounters
 	systemctl status perfcounters >status
 	has_patterns status "Active: active" "status=3" "no provider nonsense; /etc/default/perfcounters" && [ -d /sys/module/pfc_sched ] &&
-		systemctl stop perfcounters && [ ! -d /sys/module/perfcounters ] && systemctl start perfcounters
+		systemctl stop perfcounters && [ ! -d /sys/module/perfcounters ]
 }
 check "install service: reports an unknown provider, loads and unloads the others" test_unknown_provider
 # Tests module parameters in /etc/modprobe.d/perfcounters.conf: the service starts if the value is
@@ -141,7 +141,7 @@ test_other_build() {
 	exec 9<&-
 	systemctl restart perfcounters && [ -d /sys/module/pfc_sched ] || rc=1
 	cp perfcounters.was $ko
-	systemctl restart perfcounters && return $rc
+	return $rc
 }
 check "install service: loads no module into an older perfcounters.ko that is in use, and names the processes" test_other_build
 # Starts a program with markers ($examples/requests) before perfcounters.ko is loaded, and ends the
@@ -151,7 +151,7 @@ test_program_before_service() {
 	systemctl reset-failed perfcounters
 	systemctl stop perfcounters && [ ! -d /sys/module/perfcounters ] || return 1
 	$examples/requests 1000000 & program=$!
-	sleep 1
+	within 30 has_executed $program || return 1
 	systemctl start perfcounters && pfc trace start late -e 'requests:*' -s 1M -o late.ctf -- sleep 2 && babeltrace2 late.ctf >events &&
 		[ "$(grep -c requests: events)" -gt 1 ] || rc=1
 	systemctl stop perfcounters && [ ! -d /sys/module/perfcounters ] && kill -0 $program || rc=1
@@ -201,7 +201,8 @@ test_late_modules() {
 	systemctl reset-failed
 	/usr/libexec/perfcounters/modules installed
 	within 30 are_active && within 30 has_task_metrics || rc=1
-	systemctl disable $units && return $rc
+	# The test removes the units later, and systemd then reads the links again.
+	systemctl --no-reload disable $units && return $rc
 }
 check "install fleet units: start accounting and export tasks when modules are installed later" test_late_modules
 has_metrics() { http_get 9464 /metrics && has_patterns answer '^perfcounters_sched_'; }
@@ -248,22 +249,19 @@ test_pcp() {
 	return $rc
 }
 check "install pfc export --mmv: pmval shows counters" test_pcp
-is_scraped() { http_get 9090 '/api/v1/query?query=perfcounters_sched_context_switches_total' && has_patterns answer '"__name__":"perfcounters_sched_context_switches_total".*"job":"perfcounters".*"value":\[[0-9.]+,"[1-9]'; }
-test_prometheus_scrapes() {
-	printf 'global:\n  scrape_interval: 2s\nscrape_configs:\n  - job_name: perfcounters\n    static_configs:\n      - targets: ["127.0.0.1:9464"]\n' >prometheus.yml
-	pfc export --openmetrics --listen 127.0.0.1:9464 >url &
-	server=$!
-	prometheus --config.file=prometheus.yml --storage.tsdb.path=/tmp/tsdb --web.listen-address=127.0.0.1:9090 >prometheus.log 2>&1 &
-	prometheus=$!
-	within 150 is_scraped
-	local rc=$?
-	[ $rc = 0 ] || tail -n 5 prometheus.log
-	kill $server $prometheus
-	wait $server $prometheus
-	cat answer
-	return $rc
+# promtool reads the older text format of metrics, and misses the help texts of the new one. It must
+# not find any other fault.
+test_promtool() {
+	pfc export --openmetrics sched >metrics || return 1
+	promtool check metrics <metrics >lint 2>&1
+	grep -v ' no help text$' lint >others
+	cat others
+	[ -s lint ] && ! [ -s others ]
 }
-check "install pfc export --openmetrics: Prometheus scrapes counters" test_prometheus_scrapes
+check "install pfc export --openmetrics: promtool can read it" test_promtool
+
+systemctl stop perfcounters
+check "install service: the stop unloads all modules" sh -c '! lsmod | grep -E "^(perfcounters|perfmon|perftrace|ppa|pfc_|pfm_)"'
 
 # Signs the modules as for Secure Boot, with a new key and the kernel's own signing tool.
 sign=/usr/libexec/perfcounters/sign
@@ -274,15 +272,12 @@ test_signed() {
 	for ko in /lib/modules/$release/updates/perfcounters/*.ko; do
 		modinfo -F signer "$ko" | grep -q '^perfcounters modules of' || { echo "$ko is not signed"; return 1; }
 	done
-	systemctl restart perfcounters
+	systemctl start perfcounters
 }
 check "install sign: all modules are signed with the key and load" test_signed
 cp /lib/modules/$release/updates/perfcounters/perfcounters.ko signed.ko
 
 # Checks that a purge leaves nothing behind.
-systemctl stop perfcounters
-check "install service: the stop unloads all modules" sh -c '! lsmod | grep -E "^(perfcounters|perfmon|perftrace|ppa|pfc_|pfm_)"'
-systemctl start perfcounters
 ours=$(cd /packages && for f in *.deb; do echo "${f%%_*}"; done)
 test_purge() { DEBIAN_FRONTEND=noninteractive apt-get purge -y $ours; }
 check "install apt-get purge: succeeds" test_purge
@@ -317,6 +312,18 @@ test_install_again() {
 		pfc list >list && has_patterns list sched/context_switches
 }
 check "install again on a running machine: the service is active, pfc works" test_install_again
+
+# Only a reboot undoes the setting of sig_enforce, so no later test loads modules.
+#
+# Installs unsigned modules while the kernel loads only signed modules.
+test_unsigned_upgrade() {
+	local before
+	before=$(loaded_since)
+	echo 1 >/sys/module/module/parameters/sig_enforce
+	dpkg -i /packages/perfcounters-modules-*.deb >words 2>&1 && has_patterns words "perfcounters.ko is not signed, and this kernel loads only signed modules" &&
+		is_equal "$(systemctl is-active perfcounters)" active && is_equal "$(loaded_since)" "$before"
+}
+check "install sig_enforce: an upgrade to unsigned modules says so, and leaves the old modules loaded" test_unsigned_upgrade
 # Purges the packages while a process has a device of the project open.
 test_purge_while_open() {
 	exec 9</dev/perfcounters
@@ -328,21 +335,7 @@ test_purge_while_open() {
 	rmmod perfcounters && [ ! -e /dev/perfcounters ] && return $rc
 }
 check "install purged with a device open: only root may open it, the module unloads after close" test_purge_while_open
-
-# Only a reboot undoes the setting of sig_enforce, so these tests are the last ones.
-#
-# Installs unsigned modules while the kernel loads only signed modules.
-test_unsigned_upgrade() {
-	local before
-	DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends /packages/*.deb && systemctl is-active perfcounters || return 1
-	before=$(loaded_since)
-	echo 1 >/sys/module/module/parameters/sig_enforce
-	dpkg -i /packages/perfcounters-modules-*.deb >words 2>&1 && has_patterns words "perfcounters.ko is not signed, and this kernel loads only signed modules" &&
-		is_equal "$(systemctl is-active perfcounters)" active && is_equal "$(loaded_since)" "$before"
-}
-check "install sig_enforce: an upgrade to unsigned modules says so, and leaves the old modules loaded" test_unsigned_upgrade
 test_unsigned_refused() {
-	systemctl stop perfcounters
 	! insmod ./signed.ko 2>words
 	cat words
 	dmesg | grep -iE 'loading of module with unavailable key is rejected' || { dmesg | tail -n 5; has_patterns words "rejected|not available"; }

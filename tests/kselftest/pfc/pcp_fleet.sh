@@ -70,11 +70,11 @@ check "pcp 4.9 system time of CPUs: counter, an instance for each CPU" has_descr
 sed 's/every 10 seconds/every 1 second/' $fleet/pmlogger.conf >pmlogger.conf
 printf 'log mandatory on every 1 second {\n\t%s\n}\n' $metric.all.test.pace >>pmlogger.conf
 v0=$(instance_total test/pace) t0=$(date +%s.%N)
-check "pcp pmlogger: records for 20 seconds" pmlogger -c pmlogger.conf -l pmlogger.log -T 20sec archive
+check "pcp pmlogger: records for 15 seconds" pmlogger -c pmlogger.conf -l pmlogger.log -T 15sec archive
 v1=$(instance_total test/pace) t1=$(date +%s.%N)
 paced="(($v1 - $v0) / ($t1 - $t0))"
 exec 3>&1
-echo "# an archive of 20 looks: $(cat archive.0 | wc -c) bytes of values, $(cat archive.meta | wc -c) of descriptions"
+echo "# an archive of 15 looks: $(cat archive.0 | wc -c) bytes of values, $(cat archive.meta | wc -c) of descriptions"
 mean_of_column() { # N FILE: prints the mean of the numbers in column N
 	awk -v n="$1" '$1 !~ /^[a-z]+:/ && $n ~ /^[0-9.]+$/ { s += $n; k++ } END { if (k > 10) print s / k; else print "none of " k }' "$2"
 }

@@ -22,7 +22,6 @@ any=$(echo $release | tr + .)
 modules=/lib/modules/$release
 ko=$modules/updates/perfcounters.ko
 clocks=/sys/devices/system/clocksource/clocksource0
-config=/boot/config-$release
 
 # run_for_state STATE STATUS: like run_doctor STATUS. In make test, tests that name the same STATE
 # check the output of a single run.
@@ -41,7 +40,7 @@ test_no_pmu() { run_for_state loaded 0 && has_finding note contexts PMU "provide
 test_paranoid() { run_for_state loaded 0 && has_finding ok machine paranoid "perf_event_paranoid is [0-9]"; }
 test_rseq() { run_for_state loaded 0 && has_finding ok tracing rseq "the kernel has"; }
 test_clocks() { run_for_state loaded 0 && has_finding "(ok|note)" tracing clock "(the time stamp counter|CLOCK_MONOTONIC)" && has_finding "(ok|note)" accounting clock "time stamp counter"; }
-test_no_lockdown() { run_for_state loaded 0 && has_finding ok machine "Secure Boot" none && has_finding ok machine lockdown off && has_finding ok machine signatures "not required"; }
+test_no_lockdown() { run_for_state loaded 0 && has_finding ok machine lockdown off && has_finding ok machine signatures "not required"; }
 test_no_provider() { run_for_state loaded 0 && has_finding note counters providers "none is loaded" "modprobe pfc_sched"; }
 test_provider() {
 	insmod /modules/pfc_sched.ko
@@ -51,7 +50,7 @@ test_json_keys() {
 	local with_json=1
 	run_doctor 0 && has_finding note contexts PMU "provides no PMU" "pmu=on" || return 1
 	grep -q '"schema":1' json && grep -qF "\"kernel\":\"$release\"" json && grep -q '"pfc":"[0-9.]*"' json && grep -q '"problems":0' json &&
-		grep -qE '"build_id":"[0-9a-f]{40}".*"name":"perfcounters"' json && grep -qF "\"vermagic\":\"$release " json
+		grep -qE '"file":"[^"]*perfcounters.ko","loaded":true,"name":"perfcounters"' json
 }
 test_no_permission() {
 	run_doctor_as nobody 1 && has_finding problem counters device "/dev/perfcounters \(0440 root:root\): permission denied" "udev rule" &&
@@ -89,57 +88,16 @@ test_unstable_clock() {
 		has_finding note tracing clock "acpi_pm: each event reads CLOCK_MONOTONIC" "tsc=reliable" && has_finding note accounting clock "the scheduler's clock" "tsc=reliable"
 	fi
 }
-write_config() { # OPTION...: writes a kernel config without these
-	local option
-	mkdir -p /boot
-	for option in MODULES RUST TRACEPOINTS PERF_EVENTS X86_LOCAL_APIC HIGH_RES_TIMERS RSEQ HAVE_SYSCALL_TRACEPOINTS DEBUG_FS UNWINDER_ORC; do
-		case " $* " in
-		*" $option "*) echo "# CONFIG_$option is not set" ;;
-		*) echo "CONFIG_$option=y" ;;
-		esac
-	done >$config
-}
-test_no_config() { run_for_state loaded 0 && has_finding note machine config "not found" "/boot"; }
-test_good_config() { write_config && run_doctor 0 && has_finding ok machine config "/boot/config-$any has all options that the modules use"; }
-test_poor_config() { write_config UNWINDER_ORC && run_doctor 0 && has_finding note machine config "lacks CONFIG_UNWINDER_ORC"; }
-# Tracing also works without restartable sequences, by another path, so the missing CONFIG_RSEQ is a
-# note and not a problem.
-test_no_rseq_config() { write_config RSEQ && run_doctor 0 && has_finding note machine config "lacks CONFIG_RSEQ \(.*\)$" "works without"; }
-test_bad_config() {
-	write_config RUST TRACEPOINTS
-	run_doctor 1
-	rc=$?
-	rm -f $config
-	[ $rc = 0 ] && has_finding problem machine config "lacks CONFIG_RUST \(.*\), CONFIG_TRACEPOINTS" "use a kernel"
-}
-test_module_replaced() { # The installed module is not the loaded one.
-	mv $ko /tmp/kept.ko
-	cp /lib/modules/$release/updates/pfm_soft.ko $ko
-	run_doctor 0
-	rc=$?
-	mv /tmp/kept.ko $ko
-	[ $rc = 0 ] && has_finding note modules installed "loaded modules of another build: perfcounters" "modprobe -r"
-}
-test_compressed_replaced() { # The installed module is compressed, and is not the loaded one.
-	mv $ko /tmp/kept.ko
-	gzip -c /lib/modules/$release/updates/pfm_soft.ko >$ko.gz
-	run_doctor 0
-	rc=$?
-	rm $ko.gz
-	mv /tmp/kept.ko $ko
-	[ $rc = 0 ] && has_finding note modules installed "perfcounters.ko.gz; loaded modules of another build: perfcounters" "modprobe -r"
-}
 # Changes the kernel release in the vermagic string of the installed module.
 test_other_kernel() {
 	local at
-	cp $ko /tmp/kept.ko
+	cp $ko /tmp/changed.ko
 	at=$(strings -t d $ko | awk '$2 ~ /^vermagic=/ { print $1 }')
-	printf 8 | dd of=$ko bs=1 seek=$((at + 9)) conv=notrunc 2>/dev/null
-	! insmod $ko 2>/dev/null && run_doctor 1
+	printf 8 | dd of=/tmp/changed.ko bs=1 seek=$((at + 9)) conv=notrunc 2>/dev/null
+	! insmod /tmp/changed.ko 2>/dev/null && run_doctor 1
 	rc=$?
-	mv /tmp/kept.ko $ko
-	[ $rc = 0 ] && has_finding problem modules installed "was built for 8.*, but the kernel is $any" "make install" &&
-		has_finding problem modules loaded "kernel log: perfcounters: version magic" "built for another kernel"
+	rm /tmp/changed.ko
+	[ $rc = 0 ] && has_finding problem modules loaded "kernel log: perfcounters: version magic" "built for another kernel"
 }
 test_not_installed() {
 	mv $ko /tmp/kept.ko
@@ -169,18 +127,7 @@ test_changes_nothing() {
 	run_doctor 0 || return 1
 	print_state | diff before -
 }
-test_kernel_tree() {
-	run_for_state loaded 0 && has_finding note modules "Rust tree" "no kernel tree to build modules" "make kdir" || return 1
-	mkdir -p $modules/build/rust
-	run_doctor 0 && has_finding note modules "Rust tree" "has no Rust metadata" || return 1
-	: >$modules/build/rust/libkernel.rmeta
-	run_doctor 0 && has_finding ok modules "Rust tree" "has the kernel's Rust metadata"
-	rc=$?
-	rm -r $modules/build
-	return $rc
-}
-
-plan 30
+plan 22
 unload_modules
 check "doctor no module loaded: a problem with its remedy" test_not_loaded
 check "doctor no module loaded: consequences are notes" test_not_loaded_quiet
@@ -200,10 +147,8 @@ check "doctor no provider loaded: a note" test_no_provider
 check "doctor perf_event_paranoid is shown" test_paranoid
 check "doctor restartable sequences are found" test_rseq
 check "doctor the clocks of tracing and accounting are shown" test_clocks
-check "doctor no Secure Boot, no lockdown, no signatures: all ok" test_no_lockdown
-check "doctor no kernel config: a note" test_no_config
-check "doctor kernel tree: none, without Rust metadata, complete" test_kernel_tree
-check "doctor JSON: versions, kernel and build ids" test_json_keys
+check "doctor no lockdown, no signatures: ok" test_no_lockdown
+check "doctor JSON: versions, kernel and modules" test_json_keys
 check "doctor provider loaded: it is shown" test_provider
 check "doctor it changes no modules, devices, settings or counters" test_changes_nothing
 check "doctor devices of root only: problems for user nobody" test_no_permission
@@ -211,12 +156,6 @@ check "doctor devices of a group: no problem after user nobody has joined it" te
 check "doctor memlock of 64 KiB: a problem with its remedy" test_memlock
 check "doctor missing device node: a problem with its remedy" test_device_missing
 check "doctor another clock source: notes with their remedies" test_unstable_clock
-check "doctor kernel config with all options: ok" test_good_config
-check "doctor kernel config without an optional option: a note" test_poor_config
-check "doctor kernel config without restartable sequences: a note" test_no_rseq_config
-check "doctor kernel config without required options: a problem" test_bad_config
-check "doctor installed module differs from the loaded one: a note" test_module_replaced
-check "doctor installed compressed module differs from the loaded one: a note" test_compressed_replaced
 rm -f text text.* json said before
 unload_modules
 exit $failed

@@ -25,7 +25,6 @@ static void *spinner(void *rounds)
 
 static void *sleeper(void *arg)
 {
-	(void)arg;
 	pause();
 	return NULL;
 }
@@ -55,7 +54,6 @@ static int nr_signals;
 
 static void count_signal(int signal)
 {
-	(void)signal;
 	nr_signals++;
 }
 
@@ -131,7 +129,6 @@ static int run_work(char **argv, int n)
 {
 	__u64 rounds = strtoull(argv[2], NULL, 0);
 	pthread_t thread[16];
-	int i;
 
 	if (!strcmp(argv[1], "spin")) {
 		spin(rounds);
@@ -140,13 +137,13 @@ static int run_work(char **argv, int n)
 	} else if (!strcmp(argv[1], "calls")) {
 		work_outer(rounds);
 	} else if (!strcmp(argv[1], "threads")) {
-		for (i = 0; i < n; i++)
+		for (int i = 0; i < n; i++)
 			pthread_create(&thread[i], NULL, spinner, (void *)rounds);
-		for (i = 0; i < n; i++)
+		for (int i = 0; i < n; i++)
 			pthread_join(thread[i], NULL);
 	} else if (!strcmp(argv[1], "forks")) {
 		/* Each process forks the next one, and waits until its child exits. */
-		for (i = 0; i < n; i++) {
+		for (int i = 0; i < n; i++) {
 			if (fork()) {
 				wait(NULL);
 				_exit(0);
@@ -154,7 +151,7 @@ static int run_work(char **argv, int n)
 			spin(rounds);
 		}
 	} else if (!strcmp(argv[1], "vforks")) {
-		for (i = 0; i < n; i++) {
+		for (int i = 0; i < n; i++) {
 			if (!vfork())
 				exec_program(argv[2]);
 			wait(NULL);
@@ -251,8 +248,7 @@ int main(int argc, char **argv)
 	const struct pmu_model *m;
 	long long got;
 
-	if (readlink("/proc/self/exe", self_path, sizeof(self_path) - 1) < 0)
-		bail("readlink");
+	bail_if(readlink("/proc/self/exe", self_path, sizeof(self_path) - 1) < 0, "readlink");
 	if (argc > 1)
 		return run_work(argv, argc > 3 ? atoi(argv[3]) : 0);
 	m = guest_model();
@@ -260,8 +256,7 @@ int main(int argc, char **argv)
 	 * Address randomization is turned off, because the number of instructions in string
 	 * functions depends on addresses.
 	 */
-	if (personality(ADDR_NO_RANDOMIZE) < 0)
-		bail("personality");
+	bail_if(personality(ADDR_NO_RANDOMIZE) < 0, "personality");
 	plan(16);
 	pfm_load_modules(m);
 	is(count_growth("", "spin", ""), 4000000,

@@ -18,7 +18,6 @@ program=/tests/pfc_follow
 # pfc records up to 1,000 samples per second of CPU time, but fewer on a busy host, which merges
 # late ticks.
 nap=$((200 * PATIENCE))
-[ -z "${LONG:-}" ] || nap=800
 # Shell code of a command that exits with 3 after SIGTERM and with 4 after SIGINT. The command
 # writes the ID of the program that it runs to the file `child`.
 until_signal="trap 'kill \$!; exit 3' TERM; trap 'kill \$!; exit 4' INT; $program calls 100000000000 & echo \$! >child; wait"

@@ -76,7 +76,6 @@ static int spin_compiled(const char *mapping, __u64 ms)
 	static const char code[] = "\x48\xff\xcf\x75\xfb\xc3";
 	int fd = -1, flags = MAP_SHARED | MAP_ANONYMOUS;
 	size_t size = 4096;
-	char name[40];
 	FILE *map;
 	void *mem;
 
@@ -95,8 +94,7 @@ static int spin_compiled(const char *mapping, __u64 ms)
 		mem = shmat(shmget(IPC_PRIVATE, size, 0700 | IPC_CREAT), NULL, SHM_EXEC);
 	else
 		mem = mmap(NULL, size, PROT_READ | PROT_WRITE | PROT_EXEC, flags, fd, 0);
-	snprintf(name, sizeof(name), "/tmp/perf-%d.map", getpid());
-	map = fopen(name, "w");
+	map = fopen(format_text("/tmp/perf-%d.map", getpid()), "w");
 	if (mem == MAP_FAILED || !map)
 		return 1;
 	memcpy(mem, code, sizeof(code));
@@ -315,15 +313,13 @@ int main(int argc, char **argv)
 	size_t size, len, nr_different = 0;
 	char *file, *twin, *id;
 
-	if (readlink("/proc/self/exe", own_path, sizeof(own_path) - 1) < 0)
-		bail("readlink");
+	bail_if(readlink("/proc/self/exe", own_path, sizeof(own_path) - 1) < 0, "readlink");
 	if (argc > 1)
 		return run_steps(argv + 1);
 	plan(2);
 	file = read_own_file(&size);
 	twin = read_own_file(&size);
-	if (!file || !twin)
-		bail("cannot read this program");
+	bail_if(!file || !twin, "cannot read this program");
 	id = find_build_id(file, &len);
 	ok(id && len >= 8, "1.9 pfc_names has a build id");
 	make_twin(twin, size);

@@ -51,16 +51,19 @@ most_frequent() {
 # pfc_name and perf_name print the name of the function with the most samples of PROGRAM. If OBJECT
 # is given, samples outside of this object file are left out.
 pfc_name() { # PROGRAM [OBJECT]
-	jq -r --arg program $1 --arg object "${2:-}" 'select(.command == $program) | .stack[0] | select($object == "" or .object == $object) | .symbol // "[unknown]"' by_pfc | most_frequent
+	awk -F '\t' -v program=$1 -v object="${2:-}" '$1 == program && (object == "" || $2 == object) { print $3 }' by_pfc | most_frequent
 }
 perf_name() { # PROGRAM [OBJECT]
 	awk -v program=$1 -v object="${2:-}" '$1 == program && index($0, "(" object)' by_perf |
 		sed -E 's/^ *[^ ]+[[:space:]]+[0-9a-f]+ //; s/ \([^ ]*( \(deleted\))?\)$//' | most_frequent
 }
 # read_samples FILE: lists the samples of a recording, as pfc prints them and as perf prints them.
-# Lists of perf have one line for each sample: program, address, function and object file.
+# The list of pfc has one line for each sample: program, object file and function, separated by
+# tabs. Lists of perf have one line for each sample: program, address, function and object file.
 read_samples() {
-	pfc script --json -i $1 >by_pfc && perf script -i $1 -F comm,ip,sym,dso >frames || return 1
+	pfc script --json -i $1 >json || return 1
+	jq -r '[.command, (.stack[0].object // ""), (.stack[0].symbol // "[unknown]")] | @tsv' json >by_pfc || return 1
+	perf script -i $1 -F comm,ip,sym,dso >frames || return 1
 	# In a file with stacks, the line of the program has no function. The line of the innermost
 	# function follows.
 	awk 'NF == 1 { program = $1; inner = 1; next } program == "" { print } inner { print program, $0; inner = 0 }' frames >by_perf
@@ -212,6 +215,6 @@ check_names "JIT compiler in a container" container
 check_names "deleted program that still runs" deleted
 check "1.2 no context is left" busybox rmmod pfm_ring
 echo 0 >/proc/sys/vm/nr_hugepages
-rm -rf $dir $debug_file /tmp/perf-*.map x frames by_pfc by_perf library.o program.o said last_words
+rm -rf $dir $debug_file /tmp/perf-*.map x json frames by_pfc by_perf library.o program.o said last_words
 unload_modules
 exit $failed

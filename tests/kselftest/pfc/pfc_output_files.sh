@@ -15,7 +15,6 @@ program=/tests/pfc_follow
 # Milliseconds of CPU time for which a program runs before pfc record gets SIGINT. The recordings
 # have 1,000 samples per second of CPU time, and need three samples.
 nap=$((200 * PATIENCE))
-[ -z "${LONG:-}" ] || nap=800
 
 # In the directory d, which is like /tmp, the user nobody has created the symbolic link d/x to
 # root's file "victim". If pfc runs as root, it must not follow this link.

@@ -21,7 +21,6 @@ program=/tests/pfc_follow
 # Milliseconds for which a process is counted. Even in a tenth of $nap milliseconds, a program
 # executes more instructions than the tests require.
 nap=100
-[ -z "${LONG:-}" ] || nap=1000
 fixed_addresses="linux64 -R"
 
 has_status() { # WANTED COMMAND...

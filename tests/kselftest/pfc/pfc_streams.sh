@@ -19,7 +19,6 @@ rounds=20000000
 # pfc records up to 1,000 samples per second of CPU time, but fewer on a busy host, which merges
 # late ticks.
 nap=$((150 * PATIENCE)) seconds=0.2
-[ -z "${LONG:-}" ] || nap=500 seconds=0.5
 # A command that ends after some intervals of pfc stat -I, and leaves the file "ended". The command
 # sleeps for at least ten intervals of 20 ms. One failed write of pfc before the command ends is
 # enough for the tests.

@@ -130,8 +130,7 @@ static void test_signal(const struct live_command *command)
 	was_raw = is_raw(&screen);
 	kill(screen.pid, SIGTERM);
 	is(wait_end(&screen), 0, "pfc %s: SIGTERM ends it", command->name);
-	ok(was_raw && !is_raw(&screen), "pfc %s: SIGTERM restores the terminal",
-	   command->name);
+	ok(was_raw && !is_raw(&screen), "pfc %s: SIGTERM restores the terminal", command->name);
 	close(screen.slave);
 	close(screen.master);
 }
@@ -140,12 +139,7 @@ int main(void)
 {
 	plan(ARRAY_SIZE(commands) * 3);
 	unload_modules();
-	insmod("perfcounters", "");
-	insmod("perfmon", "");
-	insmod("ppa", "");
-	insmod("pfm_soft", "");
-	insmod("pfm_ring", "");
-	insmod("pfc_sched", "");
+	insmod_each("perfcounters perfmon ppa pfm_soft pfm_ring pfc_sched");
 	write_file("/proc/sys/kernel/ppa", "1 0 0 1");
 	for (size_t n = 0; n < ARRAY_SIZE(commands); n++) {
 		test_hangup(&commands[n]);

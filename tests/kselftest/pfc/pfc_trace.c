@@ -42,11 +42,7 @@ static int run_app(long nr, int ms)
 
 static pid_t start_app(void)
 {
-	pid_t pid = fork();
-
-	if (!pid)
-		execl("/tests/pfc_trace", "pfc_trace", "app", "-1", "1", NULL);
-	return pid;
+	return fork_child(execl("/tests/pfc_trace", "pfc_trace", "app", "-1", "1", NULL));
 }
 
 static int run(const char *command)
@@ -220,8 +216,7 @@ int main(int argc, char **argv)
 	if (argc > 3)
 		return run_app(atol(argv[2]), atoi(argv[3]));
 	trace_load();
-	if (chdir("/tmp"))
-		bail("chdir");
+	bail_if(chdir("/tmp"), "chdir");
 	plan(32);
 	pid = start_app();
 	run("for i in $(seq 1200); do pfc trace list --markers | grep -q app:step && break; "

@@ -18,8 +18,7 @@ static int run_reader(void)
 	ssize_t got;
 	pid_t pid;
 
-	if (pipe2(fds, O_CLOEXEC))
-		bail("pipe");
+	bail_if(pipe2(fds, O_CLOEXEC), "pipe");
 	fflush(stdout);
 	pid = fork();
 	if (!pid) {

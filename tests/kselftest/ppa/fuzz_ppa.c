@@ -85,9 +85,8 @@ static size_t make_line(char *to, size_t room, const long *numbers, int nr, int 
 	if (wrong && random_below(2))
 		nr += random_below(2) ? 1 : -1;
 	for (int i = 0; i < nr; i++) {
-		char number[32];
+		const char *number = format_text("%ld", i < 5 ? numbers[i] : 1);
 
-		snprintf(number, sizeof(number), "%ld", i < 5 ? numbers[i] : 1);
 		at += snprintf(to + at, room - at, "%s%s", i ? random_below(8) ? " " : "\t" : "",
 			       wrong && i >= keep && !random_below(nr) ? others[random_below(14)] :
 			       number);

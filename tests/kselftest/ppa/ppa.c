@@ -13,9 +13,6 @@
 #include <grp.h>
 #include <pthread.h>
 
-static int dev;
-static struct ppa_info info;
-
 static volatile __u64 sink;
 
 static void work(__u64 n)
@@ -69,28 +66,24 @@ static void test_settings(void)
 
 static void ignore_signal(int sig)
 {
-	(void)sig;
 }
 
 static void child_of_known_work(int start, int done)
 {
 	char byte;
-	int i;
 
 	signal(SIGUSR1, ignore_signal);
-	if (read(start, &byte, 1) != 1)
-		_exit(1);
+	exit_if(read(start, &byte, 1) != 1, 1);
 	work_ms(150);
-	for (i = 0; i < CALLS; i++)
+	for (int i = 0; i < CALLS; i++)
 		syscall(SYS_getppid);
-	for (i = 0; i < SLEEPS; i++)
+	for (int i = 0; i < SLEEPS; i++)
 		usleep(1000);
-	for (i = 0; i < YIELDS; i++)
+	for (int i = 0; i < YIELDS; i++)
 		sched_yield();
-	for (i = 0; i < SIGNALS; i++)
+	for (int i = 0; i < SIGNALS; i++)
 		raise(SIGUSR1);
-	if (write(done, "x", 1) != 1 || read(start, &byte, 1) != 1)
-		_exit(1);
+	exit_if(write(done, "x", 1) != 1 || read(start, &byte, 1) != 1, 1);
 	_exit(0);
 }
 
@@ -112,8 +105,7 @@ static void start_work(struct known_child *k)
 	char byte = 0;
 	int other;
 
-	if (pipe(k->start_pipe) || pipe(k->done_pipe))
-		bail("pipe");
+	bail_if(pipe(k->start_pipe) || pipe(k->done_pipe), "pipe");
 	/*
 	 * Starts another task on the same CPU, so that sched_yield() of the child switches to that
 	 * task.
@@ -123,9 +115,7 @@ static void start_work(struct known_child *k)
 	if (!other)
 		for (;;)
 			sched_yield();
-	k->pid = fork();
-	if (!k->pid)
-		child_of_known_work(k->start_pipe[0], k->done_pipe[1]);
+	k->pid = fork_child(child_of_known_work(k->start_pipe[0], k->done_pipe[1]));
 	clock_getcpuclockid(k->pid, &clock);
 	wait_until(task_state(k->pid) == 'S');
 	k->before = ppa_task(dev, k->pid);
@@ -153,8 +143,7 @@ static void end_work(struct known_child *k)
 {
 	char byte = 0;
 
-	if (write(k->start_pipe[1], &byte, 1) != 1)
-		bail("write");
+	bail_if(write(k->start_pipe[1], &byte, 1) != 1, "write");
 	waitpid(k->pid, NULL, 0);
 	close(k->start_pipe[0]);
 	close(k->start_pipe[1]);
@@ -264,7 +253,6 @@ static void test_known_work(void)
 
 static void *exec_from_thread(void *arg)
 {
-	(void)arg;
 	usleep(10000);
 	execl("/proc/self/exe", "ppa", "work", NULL);
 	_exit(1);
@@ -281,19 +269,16 @@ static void test_exec_by_thread(void)
 	struct ppa_task t;
 	double total = 0;
 
-	if (pipe(start))
-		bail("pipe");
-	pid = fork();
-	if (!pid) {
+	bail_if(pipe(start), "pipe");
+	pid = fork_child({
 		pthread_t thread;
 
 		/* The executed program exits at the end of its standard input. */
 		dup2(start[0], 0);
 		close(start[1]);
 		pthread_create(&thread, NULL, exec_from_thread, NULL);
-		for (;;)
-			pause();
-	}
+		pause_forever();
+	});
 	close(start[0]);
 	for (i = 0; i < 5000; i++) {
 		usleep(20000);
@@ -330,9 +315,8 @@ static void test_permissions(void)
 	status = in_child({
 		struct ppa_task t;
 
-		if (setgroups(0, NULL) || setresgid(1000, 1000, 1000) ||
-		    setresuid(1000, 1000, 1000))
-			_exit(100);
+		exit_if(setgroups(0, NULL) || setresgid(1000, 1000, 1000) ||
+			setresuid(1000, 1000, 1000), 100);
 		own_child = fork_sleeper();
 		status = (ppa_get_task(dev, parent, &t) == -EPERM) |
 			 (ppa_get_task(dev, getpid(), &t) == 0) << 1 |
@@ -363,8 +347,7 @@ static void test_bad_arguments(void)
 	is(ioctl(dev, PPA_GETINFO, (void *)8) ? -errno : 0, -EFAULT,
 	   "4.4 PPA_GETINFO: a bad address is EFAULT");
 	is(ioctl(dev, 0x1234, 0) ? -errno : 0, -ENOTTY, "4.4 ioctl: an unknown request is ENOTTY");
-	is(rmmod("ppa"), -EWOULDBLOCK,
-	   "4.8 rmmod: ppa.ko is EWOULDBLOCK while /dev/ppa is open");
+	is(rmmod("ppa"), -EWOULDBLOCK, "4.8 rmmod: ppa.ko is EWOULDBLOCK while /dev/ppa is open");
 }
 
 int main(int argc, char **argv)
@@ -378,11 +361,8 @@ int main(int argc, char **argv)
 		return read(0, &byte, 1) != 0;
 	}
 	plan(16 + 20 + 3 + 5 + 6 + 4);
-	unload_modules();
 	ppa_write("/proc/sys/kernel/modprobe", "\n");
-	insmod("perfcounters", "");
-	insmod("ppa", "");
-	dev = ppa_open();
+	ppa_load();
 	test_settings();
 	test_known_work();
 	test_exec_by_thread();

@@ -14,23 +14,20 @@
 #define LEVELS		"/proc/sys/kernel/ppa_levels"
 #define MAX_CPUS	64
 
+static int dev __attribute__((unused));
+static struct ppa_info info __attribute__((unused));
+
 static int ppa_write(const char *path, const char *text)
 {
-	int fd = open(path, O_WRONLY | O_CLOEXEC), rc;
-
-	if (fd < 0)
-		bail(path);
-	rc = write(fd, text, strlen(text)) < 0 ? -errno : 0;
-	close(fd);
-	return rc;
+	bail_if(access(path, F_OK), path);
+	return try_write_file(path, text);
 }
 
 static int ppa_open(void)
 {
 	int fd = open("/dev/ppa", O_RDONLY | O_CLOEXEC);
 
-	if (fd < 0)
-		bail("open /dev/ppa");
+	bail_if(fd < 0, "open /dev/ppa");
 	return fd;
 }
 
@@ -38,9 +35,17 @@ static struct ppa_info ppa_info(int fd)
 {
 	struct ppa_info info;
 
-	if (ioctl(fd, PPA_GETINFO, &info))
-		bail("PPA_GETINFO");
+	bail_if(ioctl(fd, PPA_GETINFO, &info), "PPA_GETINFO");
 	return info;
+}
+
+/* Loads perfcounters.ko and ppa.ko and no other module of the project, and opens the device. */
+static inline void ppa_load(void)
+{
+	unload_modules();
+	insmod_each("perfcounters ppa");
+	dev = ppa_open();
+	info = ppa_info(dev);
 }
 
 static int ppa_get_task(int fd, int pid, struct ppa_task *task)
@@ -54,9 +59,7 @@ static struct ppa_task ppa_task(int fd, int pid)
 {
 	struct ppa_task task;
 
-	errno = -ppa_get_task(fd, pid, &task);
-	if (errno)
-		bail("PPA_GETTASK");
+	bail_on_error(ppa_get_task(fd, pid, &task), "PPA_GETTASK");
 	return task;
 }
 
@@ -80,8 +83,7 @@ static int ppa_cpus(__u64 (*values)[PPA_NR_CPU_VALUES])
 	int fd = open("/proc/rawsysppa", O_RDONLY | O_CLOEXEC);
 	ssize_t bytes, total = 0, room = MAX_CPUS * sizeof(*values);
 
-	if (fd < 0)
-		bail("/proc/rawsysppa");
+	bail_if(fd < 0, "/proc/rawsysppa");
 	while ((bytes = read(fd, (char *)values + total, room - total)) > 0)
 		total += bytes;
 	close(fd);
@@ -108,16 +110,13 @@ static pid_t start_sleeper(int cpu, int *to)
 	pid_t pid;
 	char c;
 
-	if (pipe2(pipe_fds, O_CLOEXEC))
-		bail("pipe");
-	pid = fork();
-	if (!pid) {
+	bail_if(pipe2(pipe_fds, O_CLOEXEC), "pipe");
+	pid = fork_child({
 		close(pipe_fds[1]);
 		pin_to_cpu(cpu);
 		while (read(pipe_fds[0], &c, 1) == 1)
 			;
-		_exit(0);
-	}
+	});
 	close(pipe_fds[0]);
 	*to = pipe_fds[1];
 	wait_until(task_state(pid) == 'S');
@@ -126,8 +125,7 @@ static pid_t start_sleeper(int cpu, int *to)
 
 static void wake_sleeper(int to)
 {
-	if (write(to, "", 1) != 1)
-		bail("write");
+	bail_if(write(to, "", 1) != 1, "write");
 }
 
 /* Returns the number of wakeups that the histogram of latencies counts. */

@@ -41,8 +41,7 @@ static long long kernel_bytes(void)
 
 	read_file(CGROUP "/memory.stat", text, sizeof(text));
 	at = strstr(text, "\nkernel ");
-	if (!at)
-		bail("memory.stat");
+	bail_if(!at, "memory.stat");
 	return atoll(at + 8);
 }
 
@@ -72,7 +71,7 @@ static long long bytes_per_thread(void)
 	static volatile long long *bytes;
 
 	if (!bytes)
-		bytes = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+		bytes = map_memory(4096, MAP_SHARED);
 	/* Wait for the RCU callbacks that free the stacks of the threads that have exited. */
 	write_file("/sys/module/rcutree/parameters/do_rcu_barrier", "1");
 	in_child({
@@ -106,24 +105,19 @@ static void test_user_charge(void)
 	char byte;
 
 	before = charged_bytes_in(RECORDS, USER);
-	if (pipe(pipe_fds))
-		bail("pipe");
-	child = fork();
-	if (!child) {
+	bail_if(pipe(pipe_fds), "pipe");
+	child = fork_child({
 		static pthread_t threads[USER_TASKS];
 
-		if (setresgid(USER, USER, USER) || setresuid(USER, USER, USER))
-			bail("setresuid");
+		bail_if(setresgid(USER, USER, USER) || setresuid(USER, USER, USER), "setresuid");
 		for (int i = 0; i < USER_TASKS; i++)
 			if (pthread_create(&threads[i], NULL, sleep_thread, NULL))
 				bail("pthread_create");
 		wait_until(__atomic_load_n(&nr_started, __ATOMIC_ACQUIRE) == USER_TASKS);
-		if (write(pipe_fds[1], "x", 1) != 1)
-			bail("pipe");
+		bail_if(write(pipe_fds[1], "x", 1) != 1, "pipe");
 		pause();
-	}
-	if (read(pipe_fds[0], &byte, 1) != 1)
-		bail("pipe");
+	});
+	bail_if(read(pipe_fds[0], &byte, 1) != 1, "pipe");
 	alive = charged_bytes_in(RECORDS, USER);
 	note("user %d has %llu bytes of records, %llu before", USER, alive, before);
 	ok(!before && alive >= 512 * USER_TASKS && alive < 4096 * USER_TASKS,
@@ -148,13 +142,11 @@ int main(void)
 
 	plan(5);
 	mkdir(CGROUPS, 0755);
-	if (mount("cgroups", CGROUPS, "cgroup2", 0, NULL))
-		bail("mount of cgroup2");
+	bail_if(mount("cgroups", CGROUPS, "cgroup2", 0, NULL), "mount of cgroup2");
 	atexit(remove_cgroup);
 	write_file(CGROUPS "/cgroup.subtree_control", "+memory");
 	mkdir(CGROUP, 0755);
-	insmod("perfcounters", "");
-	insmod("ppa", "");
+	insmod_each("perfcounters ppa");
 	bytes_per_thread();
 	without = bytes_per_thread();
 	is(ppa_write(SETTINGS, "1 0 0 1"), 0, "9.1 settings: accounting of all tasks is turned on");

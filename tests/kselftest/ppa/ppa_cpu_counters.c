@@ -18,7 +18,6 @@ static const char *const names[PPA_NR_CPU_VALUES] = {
 	"ppa/softirq/net_rx",
 };
 
-static struct pc pc;
 static __u32 slots[PPA_NR_CPU_VALUES];
 static __u64 raw[3][MAX_CPUS][PPA_NR_CPU_VALUES], page[3][MAX_CPUS][PPA_NR_CPU_VALUES];
 
@@ -49,9 +48,7 @@ static void read_raw(int reading, int nr, const struct ppa_info *info)
 
 static void work(void)
 {
-	int i;
-
-	for (i = 0; i < 300; i++) {
+	for (int i = 0; i < 300; i++) {
 		syscall(SYS_getppid);
 		usleep(1000);
 	}
@@ -98,16 +95,12 @@ static int count_outside(int nr, int before, int reading, int after)
 
 int main(void)
 {
-	struct ppa_info info;
-	int dev, n, nr, cpu, decreased = 0;
+	int n, nr, cpu, decreased = 0;
 	__u64 sum, began, total, min;
 
 	plan(10);
-	unload_modules();
 	ppa_write("/proc/sys/kernel/modprobe", "\n");
-	insmod("perfcounters", "");
-	insmod("ppa", "");
-	dev = ppa_open();
+	ppa_load();
 	pc_open(&pc);
 	is(pc_find(&pc, names[0]), 0,
 	   "4.9 counter pages: no instances before accounting is turned on");

@@ -8,8 +8,6 @@
 #define PPACTL	"/proc/ppa/ppactl"
 #define SIGNALS	5
 
-static int dev;
-
 /*
  * Contents of the file rawppa: the values of each group of CPUs, then the values of the whole task.
  */
@@ -32,10 +30,7 @@ static const char *task_path(int pid, const char *name)
 
 static int write_entry(int pid, const char *values)
 {
-	char text[64];
-
-	snprintf(text, sizeof(text), "%d %s", pid, values);
-	return ppa_write(PPACTL, text);
+	return ppa_write(PPACTL, format_text("%d %s", pid, values));
 }
 
 static bool has_files(int pid)
@@ -49,9 +44,7 @@ static bool has_files(int pid)
  */
 static bool files_are_gone(int pid)
 {
-	int i;
-
-	for (i = 0; i < 500 && has_files(pid); i++)
+	for (int i = 0; i < 500 && has_files(pid); i++)
 		usleep(10000);
 	return !has_files(pid);
 }
@@ -64,9 +57,7 @@ static int active_levels(void)
 /* Returns true if accounting stops within five seconds of its last use. */
 static bool has_stopped(void)
 {
-	int i;
-
-	for (i = 0; i < 500 && active_levels(); i++)
+	for (int i = 0; i < 500 && active_levels(); i++)
 		usleep(10000);
 	return !active_levels();
 }
@@ -115,7 +106,6 @@ static __u64 sum_over_groups(const struct rawppa *raw, int groups, int value)
 
 static void ignore_signal(int sig)
 {
-	(void)sig;
 }
 
 static volatile __u64 sink;

@@ -14,30 +14,20 @@
 
 #define PARAMETERS	"/sys/module/late_exit/parameters/"
 
-static int read_parameter(const char *path)
-{
-	char text[16];
-
-	return atoi(read_file(path, text, sizeof(text)));
-}
-
 int main(void)
 {
 	static struct ppa_task tasks[4096];
-	int dev, pid, nr, alive = 0, ended = 0;
+	int pid, nr, alive = 0, ended = 0;
 
 	plan(4);
-	unload_modules();
-	insmod("perfcounters", "");
-	insmod("ppa", "");
-	dev = ppa_open();
+	ppa_load();
 	pin_to_cpu(0);
 	insmod("late_exit", "");
-	pid = read_parameter(PARAMETERS "pid");
+	pid = read_number(PARAMETERS "pid");
 	is(ppa_write(SETTINGS, "1 0 0 1"), 0, "9.1 exiting thread: accounting is turned on");
 	/* The module sets the parameter "passed" before the last context switch of the thread. */
-	wait_until(read_parameter(PARAMETERS "passed"));
-	is(read_parameter(PARAMETERS "passed"), 1,
+	wait_until(read_number(PARAMETERS "passed"));
+	is(read_number(PARAMETERS "passed"), 1,
 	   "9.1 exiting thread: it exits between insertion and check of its record");
 	for (int i = 0; i < 500 && !ended; i++) {
 		usleep(10000);

@@ -46,8 +46,7 @@ static void run_threads(int user)
 			pthread_attr_init(&attr);
 			pthread_attr_setstacksize(&attr, 16384);
 			pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-			if (pthread_create(&thread, &attr, sleep_thread, (void *)n))
-				_exit(1);
+			exit_if(pthread_create(&thread, &attr, sleep_thread, (void *)n), 1);
 		}
 }
 
@@ -56,9 +55,7 @@ static pid_t start_process(int user)
 	pid_t child;
 
 	memset(shared, 0, sizeof(*shared));
-	child = fork();
-	if (!child)
-		run_threads(user);
+	child = fork_child(run_threads(user));
 	return child;
 }
 
@@ -109,17 +106,14 @@ static void test_cancelled_at_limit(pid_t tid)
 static pid_t start_names_reader(void)
 {
 	int names = open(NAMES, O_RDONLY | O_CLOEXEC);
-	pid_t child = fork();
-
-	if (!child) {
+	pid_t child = fork_child({
 		char byte;
 
 		switch_user(USER, -1);
-		if (read(names, &byte, 1) != 1)
-			_exit(1);
-		for (;;)
-			pause();
-	}
+		exit_if(read(names, &byte, 1) != 1, 1);
+		pause_forever();
+	});
+
 	close(names);
 	wait_until(charged_bytes(USER));
 	return child;
@@ -175,12 +169,8 @@ int main(void)
 	int nr;
 
 	plan(28);
-	unload_modules();
-	insmod("perfcounters", "");
-	insmod("ppa", "");
-	dev = ppa_open();
-	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-		      -1, 0);
+	ppa_load();
+	shared = map_memory(sizeof(*shared), MAP_SHARED);
 	is(ppa_write(SETTINGS, "1 0 0 1"), 0, "9.1 settings: accounting of all tasks is turned on");
 	is(charged_bytes(USER), 0, "9.1 records of a user: nothing is charged without tasks");
 	user = start_process(USER);

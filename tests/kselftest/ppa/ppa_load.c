@@ -15,16 +15,13 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 
-#define SECONDS		gate_or_long(3, 10)
+#define SECONDS		gate_or_long(3, 6)
 #define MAX_TASKS	8192
 /*
  * Tolerance in milliseconds, because a clock and the values that are compared with it are not read
  * at the same instant.
  */
 #define SLACK_MS	1
-
-static int dev;
-static struct ppa_info info;
 
 enum { NET, TIMERS, DISK, FORKS, EXECS, TASK_READER, CPU_READER, ONE_READER, NR_WORKERS };
 
@@ -84,19 +81,15 @@ static void run_net(void)
 	char data[1000];
 	pid_t echo;
 
-	if (bind(udp, (void *)&addr, sizeof(addr)) || listen(listener, 1))
-		_exit(1);
-	echo = fork();
-	if (!echo) {
+	exit_if(bind(udp, (void *)&addr, sizeof(addr)) || listen(listener, 1), 1);
+	echo = fork_child({
 		tcp = socket(AF_INET, SOCK_STREAM, 0);
 		getsockname(listener, (void *)&addr, &len);
-		if (connect(tcp, (void *)&addr, sizeof(addr)))
-			_exit(1);
+		exit_if(connect(tcp, (void *)&addr, sizeof(addr)), 1);
 		while (read(tcp, data, sizeof(data)) > 0)
 			if (write(tcp, data, 100) != 100)
 				break;
-		_exit(0);
-	}
+	});
 	server = accept(listener, NULL, NULL);
 	getsockname(udp, (void *)&addr, &len);
 	for (; !is_stopped(); rest_if_due()) {
@@ -115,7 +108,6 @@ static void run_net(void)
 
 static void count_tick(int sig)
 {
-	(void)sig;
 	shared->done[TIMERS]++;
 }
 
@@ -138,8 +130,7 @@ static void run_disk(void)
 	int fd = open("/dev/nullb0", O_RDWR | O_DIRECT);
 	char *data = aligned_alloc(4096, 65536);
 
-	if (fd < 0)
-		_exit(1);
+	exit_if(fd < 0, 1);
 	memset(data, 1, 65536);
 	for (int i = 0; !is_stopped(); i++, rest_if_due()) {
 		if (pwrite(fd, data, 4096 << i % 5, i % 100 * 65536) > 0)
@@ -399,11 +390,11 @@ static void measure_cpu_lead(struct cpu_lead *run_lead, struct cpu_lead *call_le
 
 static bool has_enough(int nr_toggles)
 {
-	bool enough = nr_toggles >= gate_or_long(3, 8);
+	bool enough = nr_toggles >= gate_or_long(3, 5);
 
 	for (int i = 0; i < NR_WORKERS; i++)
 		enough &= __atomic_load_n(&shared->done[i], __ATOMIC_RELAXED) >=
-			  (i == FORKS || i == EXECS ? scale_min(gate_or_long(50, 150)) : 20);
+			  (i == FORKS || i == EXECS ? scale_min(gate_or_long(50, 90)) : 20);
 	return enough;
 }
 
@@ -524,25 +515,16 @@ static void test_load(void)
 int main(void)
 {
 	plan(1 + 15 + 1);
-	unload_modules();
 	ppa_write("/proc/sys/kernel/modprobe", "\n");
-	if (system("modprobe null_blk nr_devices=1 gb=1 irqmode=1"))
-		bail("modprobe null_blk");
-	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-		      -1, 0);
-	if (shared == MAP_FAILED)
-		bail("mmap");
-	insmod("perfcounters", "");
-	insmod("ppa", "");
-	dev = ppa_open();
+	bail_if(system("modprobe null_blk nr_devices=1 gb=1 irqmode=1"), "modprobe null_blk");
+	shared = map_memory(sizeof(*shared), MAP_SHARED);
+	ppa_load();
 	is(ppa_write(SETTINGS, "1 1 0 1"), 0, "4.8 settings: accounting is turned on");
-	info = ppa_info(dev);
 	test_load();
 	close(dev);
 	ppa_write(SETTINGS, "0 0 0 1");
 	system("rmmod null_blk");
-	is(rmmod("ppa"), 0,
-	   "4.8 rmmod: ppa.ko unloads after accounting was busy");
+	is(rmmod("ppa"), 0, "4.8 rmmod: ppa.ko unloads after accounting was busy");
 	unload_modules();
 	return finish();
 }

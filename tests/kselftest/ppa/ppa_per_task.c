@@ -8,11 +8,8 @@
  */
 #include "ppa_files.h"
 #include "refusals.h"
-#include <dirent.h>
 #include <grp.h>
 #include <sys/resource.h>
-
-static struct ppa_info info;
 
 static void test_bad_input(void)
 {
@@ -197,15 +194,13 @@ static int read_error(const char *path)
 static void test_unprivileged(void)
 {
 	int pid = getpid(), status, own_child, ready[2];
-	char byte, number[12];
+	char byte;
 
-	if (pipe(ready))
-		bail("pipe");
+	bail_if(pipe(ready), "pipe");
 	write_entry(pid, "1 0 0 1");
 	status = in_child({
-		if (setgroups(0, NULL) || setresgid(1000, 1000, 1000) ||
-		    setresuid(1000, 1000, 1000))
-			_exit(100);
+		exit_if(setgroups(0, NULL) || setresgid(1000, 1000, 1000) ||
+			setresuid(1000, 1000, 1000), 100);
 		_exit(!refused(REFUSAL(EPERM, write_entry(pid, "1 0 0 1")),
 			       REFUSAL(EPERM, read_error(PPACTL)),
 			       REFUSAL(EPERM, ppa_write(task_path(pid, "ppactl"), "1 0 0 1")),
@@ -213,19 +208,16 @@ static void test_unprivileged(void)
 			       REFUSAL(EPERM, read_error(task_path(pid, "rawppa")))));
 	});
 	is(status, 0, "4.7 unprivileged: another user can neither read nor set");
-	own_child = fork();
-	if (!own_child) {
-		if (setgroups(0, NULL) || setresgid(1000, 1000, 1000) ||
-		    setresuid(1000, 1000, 1000))
-			_exit(100);
+	own_child = fork_child({
+		exit_if(setgroups(0, NULL) || setresgid(1000, 1000, 1000) ||
+			setresuid(1000, 1000, 1000), 100);
 		/*
 		 * A process that has changed its user is not dumpable until it executes a program,
 		 * so this process executes itself.
 		 */
-		snprintf(number, sizeof(number), "%d", ready[1]);
-		execl("/proc/self/exe", "ppa_per_task", "self", number, NULL);
+		execl("/proc/self/exe", "ppa_per_task", "self", format_text("%d", ready[1]), NULL);
 		_exit(101);
-	}
+	});
 	close(ready[1]);
 	/* The executed program has blocked SIGUSR1, and waits for this signal. */
 	if (read(ready[0], &byte, 1) != 1)
@@ -233,8 +225,7 @@ static void test_unprivileged(void)
 	close(ready[0]);
 	write_entry(own_child, "1 0 0 1");
 	kill(own_child, SIGUSR1);
-	waitpid(own_child, &status, 0);
-	is(WEXITSTATUS(status), 0, "4.3 unprivileged: a task can read its own rawppa");
+	is(wait_child(own_child), 0, "4.3 unprivileged: a task can read its own rawppa");
 	write_entry(pid, "0 0 0 1");
 	ok(files_are_gone(pid) && files_are_gone(own_child),
 	   "4.7 unprivileged: the files of both tasks are removed");
@@ -289,13 +280,13 @@ static void test_values_kept(void)
 {
 	struct ppa_task t, other;
 	bool found = false;
-	int pid, status;
+	int pid;
 
 	ppa_write(SETTINGS, "1 0 0 1");
 	pid = start_worker();
-	waitpid(pid, &status, WUNTRACED);
+	waitpid(pid, NULL, WUNTRACED);
 	kill(pid, SIGCONT);
-	waitpid(pid, &status, WUNTRACED);
+	waitpid(pid, NULL, WUNTRACED);
 	/*
 	 * Wait until the task has stopped: the accounted time of a stopped task does not change,
 	 * and the task does not wait for a CPU.
@@ -455,8 +446,7 @@ static void test_many_tasks(int times)
 		if (!pid) {
 			for (n = 0; n < 100000; n++)
 				sink += n;
-			if (i % 2)
-				_exit(0);
+			exit_if(i % 2, 0);
 			pause();
 		}
 		n = write_entry(pid, i % 3 ? "1 0 0 1" : "1 1 0 3");
@@ -491,11 +481,9 @@ static void test_reaped(void)
 
 	is(ppa_write(SETTINGS, "1 0 0 1"), 0,
 	   "4.7 reaped tasks: accounting of all tasks is turned on");
-	for (i = 0; i < scale_down(gate_or_long(150, 500)); i++) {
-		int pid = fork();
+	for (i = 0; i < 150; i++) {
+		int pid = fork_child(_exit(0));
 
-		if (!pid)
-			_exit(0);
 		waitpid(pid, NULL, 0);
 		nr = ppa_tasks(dev, tasks, 512);
 		for (n = 0; n < nr; n++) {
@@ -550,12 +538,8 @@ int main(int argc, char **argv)
 		return read_rawppa(getpid(), sysconf(_SC_NPROCESSORS_CONF), false, &r) != 0;
 	}
 	plan(12 + 5 + 40 + 4 + 7 + 3 + 20 + 3 + 3 + 4);
-	unload_modules();
 	ppa_write("/proc/sys/kernel/modprobe", "\n");
-	insmod("perfcounters", "");
-	insmod("ppa", "");
-	dev = ppa_open();
-	info = ppa_info(dev);
+	ppa_load();
 	test_bad_input();
 	test_all_by_pid_0();
 	test_known_work();
@@ -563,7 +547,7 @@ int main(int argc, char **argv)
 	test_values_kept();
 	test_late_histogram();
 	test_with_all_accounted();
-	test_many_tasks(scale_down(gate_or_long(20, 90)));
+	test_many_tasks(gate_or_long(20, 30));
 	test_reaped();
 	test_unload();
 	unload_modules();

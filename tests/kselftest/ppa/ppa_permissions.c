@@ -40,17 +40,6 @@ static int try_read(const char *path)
 	return rc;
 }
 
-static int try_write(const char *path, const char *text)
-{
-	int fd = open(path, O_WRONLY | O_CLOEXEC), rc;
-
-	if (fd < 0)
-		return -errno;
-	rc = write(fd, text, strlen(text)) < 0 ? -errno : 0;
-	close(fd);
-	return rc;
-}
-
 static int get_info(void)
 {
 	struct ppa_info info;
@@ -71,25 +60,22 @@ static int get_target(void) { return get_task(target); }
 static int read_tasks(void) { return try_read("/dev/ppa"); }
 static int read_cpus(void) { return try_read(RAWSYSPPA); }
 static int read_settings(void) { return try_read(SETTINGS); }
-static int write_settings(void) { return try_write(SETTINGS, "1 0 0 1"); }
+static int write_settings(void) { return try_write_file(SETTINGS, "1 0 0 1"); }
 static int read_levels(void) { return try_read(LEVELS); }
-static int write_levels(void) { return try_write(LEVELS, "15"); }
+static int write_levels(void) { return try_write_file(LEVELS, "15"); }
 static int read_ppactl(void) { return try_read(PPACTL); }
 static int read_task_text(void) { return try_read(target_path("ppa")); }
 static int read_task_raw(void) { return try_read(target_path("rawppa")); }
 static int read_task_ppactl(void) { return try_read(target_path("ppactl")); }
-static int write_task_ppactl(void) { return try_write(target_path("ppactl"), "1 0 0 1"); }
-static int write_user_kb(void) { return try_write(USER_KB, "0"); }
+static int write_task_ppactl(void) { return try_write_file(target_path("ppactl"), "1 0 0 1"); }
+static int write_user_kb(void) { return try_write_file(USER_KB, "0"); }
 
 static int write_ppactl(void)
 {
-	char text[32];
-
-	snprintf(text, sizeof(text), "%d 1 0 0 1", target);
-	return try_write(PPACTL, text);
+	return try_write_file(PPACTL, format_text("%d 1 0 0 1", target));
 }
 
-static int write_all(void) { return try_write(PPACTL, "0 1 0 0 1"); }
+static int write_all(void) { return try_write_file(PPACTL, "0 1 0 0 1"); }
 
 /*
  * Operations, each with its expected results: for a user without capabilities, for root without
@@ -126,12 +112,10 @@ static void set_effective(bool on)
 	struct __user_cap_header_struct header = { _LINUX_CAPABILITY_VERSION_3, 0 };
 	struct __user_cap_data_struct data[2];
 
-	if (syscall(SYS_capget, &header, data))
-		bail("capget");
+	bail_if(syscall(SYS_capget, &header, data), "capget");
 	for (int i = 0; i < 2; i++)
 		data[i].effective = on ? data[i].permitted : 0;
-	if (syscall(SYS_capset, &header, data))
-		bail("capset");
+	bail_if(syscall(SYS_capset, &header, data), "capset");
 }
 
 /*
@@ -155,11 +139,9 @@ static int write_after_open(const char *path, const char *text)
 
 static void test_opener(void)
 {
-	char text[32];
 	struct stat st;
 
-	snprintf(text, sizeof(text), "%d 1 0 0 1", target);
-	is(write_after_open(PPACTL, text), -EPERM,
+	is(write_after_open(PPACTL, format_text("%d 1 0 0 1", target)), -EPERM,
 	   "9.3 ppa/ppactl opened without CAP_PERFMON: a write with it is EPERM");
 	is(write_after_open(PPACTL, "0 1 0 0 1"), -EPERM,
 	   "9.3 ppa/ppactl opened without CAP_PERFMON: a write for all tasks is EPERM");
@@ -169,15 +151,15 @@ static void test_opener(void)
 	   "9.3 kernel/ppa: only root can open it for writing");
 	ok(!stat(LEVELS, &st) && (st.st_mode & 0777) == 0644,
 	   "9.3 kernel/ppa_levels: only root can open it for writing");
-	is(try_write(SETTINGS, "1 0 0 1 : text"), -EINVAL,
+	is(try_write_file(SETTINGS, "1 0 0 1 : text"), -EINVAL,
 	   "9.3 kernel/ppa: four numbers with a text after them are EINVAL");
-	is(try_write(LEVELS, "15 : text"), -EINVAL,
+	is(try_write_file(LEVELS, "15 : text"), -EINVAL,
 	   "9.3 kernel/ppa_levels: a number with a text after it is EINVAL");
 }
 
 static void try_all(const char *caller_name, int user, int capability, int caller)
 {
-	int *results = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	int *results = map_memory(4096, MAP_SHARED);
 
 	in_child({
 		if (user)
@@ -200,11 +182,9 @@ int main(void)
 {
 	plan(3 * ARRAY_SIZE(operations) + 7);
 	unload_modules();
-	insmod("perfcounters", "");
-	insmod("ppa", "");
+	insmod_each("perfcounters ppa");
 	target = fork_sleeper();
-	if (ppa_write(SETTINGS, "1 0 0 1") || write_ppactl())
-		bail("accounting");
+	bail_if(ppa_write(SETTINGS, "1 0 0 1") || write_ppactl(), "accounting");
 	try_all("user without capabilities", USER, -1, 0);
 	try_all("root without capabilities", 0, -1, 1);
 	try_all("user with CAP_PERFMON", USER, CAP_PERFMON, 2);

@@ -19,8 +19,7 @@ static void do_work(const char *what, long rounds)
 {
 	static volatile __u64 sink;
 	int zero = open("/dev/zero", O_RDONLY | O_CLOEXEC);
-	char *pages = mmap(NULL, PAGES * 4096, PROT_READ | PROT_WRITE,
-			   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), byte;
+	char *pages = map_memory(PAGES * 4096, MAP_PRIVATE), byte;
 
 	for (; rounds > 0; rounds--) {
 		switch (*what) {
@@ -32,12 +31,10 @@ static void do_work(const char *what, long rounds)
 			syscall(SYS_getppid);
 			break;
 		case 'r':
-			if (read(zero, &byte, 1) != 1)
-				_exit(1);
+			exit_if(read(zero, &byte, 1) != 1, 1);
 			break;
 		case 'f':
-			if (madvise(pages, PAGES * 4096, MADV_DONTNEED))
-				_exit(1);
+			exit_if(madvise(pages, PAGES * 4096, MADV_DONTNEED), 1);
 			for (int i = 0; i < PAGES; i++)
 				pages[i * 4096] = 1;
 			break;
@@ -53,11 +50,9 @@ struct run {
 
 static unsigned long long event_value(const char *text, const char *event)
 {
-	char field[40];
 	const char *pos;
 
-	snprintf(field, sizeof(field), ",,%s,", event);
-	pos = strstr(text, field);
+	pos = strstr(text, format_text(",,%s,", event));
 	while (pos && pos > text && pos[-1] != '\n')
 		pos--;
 	return pos ? strtoull(pos, NULL, 10) : 0;
@@ -97,38 +92,20 @@ static struct run run_once(const char *what, long rounds, const char *levels)
 		 "pfc stat -x, -o " COUNTS " -e cycles:u,cycles:k,instructions:k /tests/ppa_pmu %s %ld",
 		 what, rounds);
 	unlink(TIMES);
-	if (system(line))
-		bail(line);
+	bail_if(system(line), line);
 	read_file(COUNTS, text, sizeof(text));
 	r.user_cycles = event_value(text, "cycles:u");
 	r.kernel_cycles = event_value(text, "cycles:k");
 	r.kernel_instructions = event_value(text, "instructions:k");
 	read_file(TIMES, text, sizeof(text));
-	if (levels && sscanf(text, "%llu %llu %llu %llu", &sched, &system_time, &interrupts,
-			     &khz) != 4)
-		bail(TIMES);
+	bail_if(levels && sscanf(text, "%llu %llu %llu %llu", &sched, &system_time, &interrupts,
+				 &khz) != 4, TIMES);
 	r.sched = (double)sched / khz;
 	r.interrupts = (double)interrupts / khz;
 	r.by_ppa = sched ? (double)system_time / sched : 0;
 	r.by_pmu = (double)r.kernel_cycles / (r.user_cycles + r.kernel_cycles);
 	r.estimate = r.by_pmu * r.sched;
 	return r;
-}
-
-/*
- * Executes the work three times (once in make test) and returns the results with the fewest kernel
- * cycles. On a busy host the same work takes longer, and includes more timer interrupts.
- */
-static struct run run_min(const char *what, long rounds, const char *levels)
-{
-	struct run min = run_once(what, rounds, levels), r;
-
-	for (int i = 0; i < gate_or_long(0, 2); i++) {
-		r = run_once(what, rounds, levels);
-		if (r.kernel_cycles < min.kernel_cycles)
-			min = r;
-	}
-	return min;
 }
 
 /*
@@ -145,14 +122,14 @@ static void run_with_pmu_and_ppa(const char *what, long rounds, struct run *pmu,
 	bool pmu_last = is_current("7");
 
 	if (!pmu_last)
-		*pmu = run_min(what, rounds, "1");
+		*pmu = run_once(what, rounds, "1");
 	for (int i = 0; i < 10; i++) {
-		*ppa = run_min(what, rounds, "7");
+		*ppa = run_once(what, rounds, "7");
 		if (ppa->by_ppa >= min && ppa->by_ppa <= max)
 			break;
 	}
 	if (pmu_last)
-		*pmu = run_min(what, rounds, "1");
+		*pmu = run_once(what, rounds, "1");
 	note("%-9s %7.1f ms: %7.1f system (%5.1f %%) |%7.1f ms: %7.1f system (%5.1f %%), %5.1f interrupts; by the PMU %5.1f %%",
 	     what, pmu->sched, pmu->estimate, pmu->by_pmu * 100, ppa->sched,
 	     ppa->sched * ppa->by_ppa, ppa->by_ppa * 100, ppa->interrupts, ppa->by_pmu * 100);
@@ -160,8 +137,8 @@ static void run_with_pmu_and_ppa(const char *what, long rounds, struct run *pmu,
 
 static double instructions_per_call(const char *levels)
 {
-	struct run few = run_min("getppid", 10000, levels);
-	struct run many = run_min("getppid", 60000, levels);
+	struct run few = run_once("getppid", 10000, levels);
+	struct run many = run_once("getppid", 60000, levels);
 
 	return (double)((long long)many.kernel_instructions -
 			(long long)few.kernel_instructions) / 50000;
@@ -179,19 +156,19 @@ static void test_measures(void)
 	double off, level1, level7;
 
 	note("%-9s %38s |%s", "", "probes of level 7", "all probes");
-	run_with_pmu_and_ppa("computes", gate_or_long(40000, 200000), &pmu, &ppa, 0, 0.06);
+	run_with_pmu_and_ppa("computes", 40000, &pmu, &ppa, 0, 0.06);
 	test_between(pmu.by_pmu, 0, 0.06, "4.2 computing: at most 6 % system time by the PMU");
 	test_between(ppa.by_ppa, 0, 0.06, "4.2 computing: at most 6 % system time by the probes");
-	run_with_pmu_and_ppa("getppid", gate_or_long(30000, 60000), &pmu, &ppa, 0.2, 1);
+	run_with_pmu_and_ppa("getppid", 30000, &pmu, &ppa, 0.2, 1);
 	test_between(pmu.by_pmu, 0.75, 1, "4.2 getppid(): at least 75 % system time by the PMU");
 	test_between(ppa.by_ppa, 0.2, pmu.by_pmu,
 		     "4.2 getppid(): 20 % system time or more by the probes, not above the PMU");
-	run_with_pmu_and_ppa("reads", gate_or_long(15000, 30000), &pmu, &ppa, 0.3, 1);
+	run_with_pmu_and_ppa("reads", 15000, &pmu, &ppa, 0.3, 1);
 	test_between(pmu.by_pmu, 0.75, 1,
 		     "4.2 reads of a byte: at least 75 % system time by the PMU");
 	test_between(ppa.by_ppa, 0.3, pmu.by_pmu,
 		     "4.2 reads of a byte: 30 % system time or more by the probes, not above the PMU");
-	run_with_pmu_and_ppa("faults", gate_or_long(10, 20), &pmu, &ppa, 0.5, 1);
+	run_with_pmu_and_ppa("faults", 10, &pmu, &ppa, 0.5, 1);
 	test_between(pmu.by_pmu, 0.5, 1, "4.2 page faults: at least 50 % system time by the PMU");
 	test_between(ppa.by_ppa, 0.5, 1,
 		     "4.2 page faults: at least 50 % system time by the probes");
@@ -219,8 +196,8 @@ static void test_measures(void)
 	 * differ by more than 1 %, the work is measured again.
 	 */
 	for (int i = 0; i < 10; i++) {
-		ppa = run_min("computes", gate_or_long(30000, 60000), "7");
-		pmu = run_min("computes", gate_or_long(30000, 60000), NULL);
+		ppa = run_once("computes", 30000, "7");
+		pmu = run_once("computes", 30000, NULL);
 		off = pmu.user_cycles + pmu.kernel_cycles;
 		level7 = ppa.user_cycles + ppa.kernel_cycles;
 		if (level7 / off >= 0.99 && level7 / off <= 1.01)
@@ -259,12 +236,9 @@ int main(int argc, char **argv)
 	plan(12);
 	unload_modules();
 	ppa_write("/proc/sys/kernel/modprobe", "\n");
-	insmod("perfcounters", "");
-	insmod("perfmon", "");
-	insmod("ppa", "");
+	insmod_each("perfcounters perfmon ppa");
 	errno = -insmod(pmu && !strncmp(pmu, "amd", 3) ? "pfm_amd" : "pfm_intel", "");
-	if (errno)
-		bail("a PMU's description");
+	bail_if(errno, "a PMU's description");
 	test_measures();
 	set_levels(NULL);
 	ppa_write(LEVELS, "7");

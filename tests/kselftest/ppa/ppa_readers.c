@@ -28,9 +28,7 @@ static pid_t children[NR_CHILDREN];
 static void end_children(void)
 {
 	for (int i = 0; i < NR_CHILDREN; i++) {
-		children[i] = fork();
-		if (!children[i])
-			_exit(0);
+		children[i] = fork_child(_exit(0));
 		waitpid(children[i], NULL, 0);
 	}
 }
@@ -97,8 +95,7 @@ static void end_threads(int nr)
 	for (int i = 0; i < nr; i++) {
 		pthread_t thread;
 
-		if (pthread_create(&thread, &attr, end_at_once, NULL))
-			bail("pthread_create");
+		bail_if(pthread_create(&thread, &attr, end_at_once, NULL), "pthread_create");
 		pthread_join(thread, NULL);
 	}
 }
@@ -137,21 +134,13 @@ static void test_two_readers(void)
 static void test_closed_reader(void)
 {
 	int first = ppa_open(), second = ppa_open();
-	pid_t pid;
 
 	ppa_tasks(first, tasks, MAX_TASKS);
 	ppa_tasks(second, tasks, MAX_TASKS);
-	pid = fork();
-	if (!pid) {
-		if (setresuid(1000, 1000, 1000))
-			_exit(1);
-		pid = fork();
-		if (!pid)
-			_exit(0);
-		waitpid(pid, NULL, 0);
-		_exit(0);
-	}
-	waitpid(pid, NULL, 0);
+	in_child({
+		exit_if(setresuid(1000, 1000, 1000), 1);
+		in_child(_exit(0));
+	});
 	sleep_ms(50);
 	ppa_tasks(first, tasks, MAX_TASKS);
 	ok(charged_bytes_in(RECORDS, 1000) > 0,
@@ -169,8 +158,7 @@ static int nr_keys(int user)
 	int uid, nr, found = 0;
 	char line[100];
 
-	if (!f)
-		bail("/proc/key-users");
+	bail_if(!f, "/proc/key-users");
 	while (fgets(line, sizeof(line), f))
 		if (sscanf(line, "%d: %*d %d/", &uid, &nr) == 2 && uid == user)
 			found = nr;
@@ -208,11 +196,9 @@ static void test_keyrings(void)
 	fd = ppa_open();
 	nr_ended = ppa_info(fd).nr_ended + NR_CHILDREN;
 	is(in_child({
-		if (setresuid(1000, 1000, 1000))
-			_exit(1);
+		exit_if(setresuid(1000, 1000, 1000), 1);
 		for (int i = 0; i < NR_CHILDREN; i++)
-			if (in_child(_exit(end_child_with_keyring())))
-				_exit(2);
+			exit_if(in_child(_exit(end_child_with_keyring())), 2);
 	}), 0, "%s", names[0]);
 	wait_until(nr_keys(1000) < NR_CHILDREN / 2);
 	ok(ppa_info(fd).nr_ended >= nr_ended, "%s", names[1]);
@@ -257,7 +243,7 @@ static void test_position(void)
  */
 static void test_slow_reader(void)
 {
-	int fast, slow, got = 0, step = 1024, nr = MAX_ENDED + 2 * step;
+	int fast, slow, got = 0, step = 512, nr = MAX_ENDED + step;
 
 	fast = ppa_open();
 	slow = ppa_open();
@@ -285,14 +271,9 @@ int main(void)
 {
 	plan(gate_or_long(20, 24));
 	unload_modules();
-	insmod("perfcounters", "");
-	insmod("ppa", "");
-	tasks = mmap(NULL, MAX_TASKS * sizeof(*tasks), PROT_READ | PROT_WRITE,
-		     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (tasks == MAP_FAILED)
-		bail("mmap");
-	if (ppa_write(SETTINGS, "1 0 0 1"))
-		bail(SETTINGS);
+	insmod_each("perfcounters ppa");
+	tasks = map_memory(MAX_TASKS * sizeof(*tasks), MAP_PRIVATE);
+	bail_if(ppa_write(SETTINGS, "1 0 0 1"), SETTINGS);
 	test_no_reader();
 	test_two_readers();
 	test_closed_reader();

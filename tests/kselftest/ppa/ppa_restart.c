@@ -17,8 +17,6 @@
 #define THREADS		8
 #define MAX_TASKS	4096
 
-static int dev;
-static struct ppa_info info;
 static struct ppa_task tasks[MAX_TASKS], one_task;
 static int missed_by_read;
 
@@ -50,7 +48,6 @@ static __u64 call_cost(void)
 
 static void *sleeper(void *arg)
 {
-	(void)arg;
 	for (;;)
 		usleep(30000);
 }
@@ -72,13 +69,10 @@ static void run_worker(int n, int ready)
 		for (int i = 0; i < 50; i++)
 			sendto(fd, &addr, sizeof(addr), 0, (void *)&addr, sizeof(addr));
 		usleep(2000);
-		if (!fork())
-			_exit(0);
-		wait(NULL);
+		in_child(_exit(0));
 		if (ready < 0)
 			continue;
-		if (write(ready, "", 1) != 1)
-			_exit(1);
+		exit_if(write(ready, "", 1) != 1, 1);
 		close(ready);
 		ready = -1;
 	}
@@ -93,14 +87,12 @@ static int list_threads(__u32 *tids, int max)
 {
 	DIR *proc = opendir("/proc"), *task_dir;
 	struct dirent *process, *thread;
-	char path[64];
 	int nr = 0;
 
 	while ((process = readdir(proc))) {
 		if (process->d_name[0] < '0' || process->d_name[0] > '9')
 			continue;
-		snprintf(path, sizeof(path), "/proc/%.20s/task", process->d_name);
-		task_dir = opendir(path);
+		task_dir = opendir(format_text("/proc/%.20s/task", process->d_name));
 		while (task_dir && (thread = readdir(task_dir)))
 			if (thread->d_name[0] != '.' && nr < max)
 				tids[nr++] = atoi(thread->d_name);
@@ -114,11 +106,10 @@ static int list_threads(__u32 *tids, int max)
 /* Returns true if the task does not exist any more, or is a zombie, which is not accounted. */
 static bool has_ended(__u32 tid)
 {
-	char path[64], text[512];
+	char text[512];
 	const char *end;
 
-	snprintf(path, sizeof(path), "/proc/%u/stat", tid);
-	end = strrchr(read_file(path, text, sizeof(text)), ')');
+	end = strrchr(read_file(format_text("/proc/%u/stat", tid), text, sizeof(text)), ')');
 	return !end || strchr("ZX", end[2]);
 }
 
@@ -177,17 +168,12 @@ static void test_on_and_off(int times)
 	int ready[2];
 	char byte;
 
-	if (pipe(ready))
-		bail("pipe");
-	for (i = 0; i < WORKERS; i++) {
-		pids[i] = fork();
-		if (!pids[i])
-			run_worker(i, ready[1]);
-	}
+	bail_if(pipe(ready), "pipe");
+	for (i = 0; i < WORKERS; i++)
+		pids[i] = fork_child(run_worker(i, ready[1]));
 	close(ready[1]);
 	for (i = 0; i < WORKERS; i++)
-		if (read(ready[0], &byte, 1) != 1)
-			bail("a worker");
+		bail_if(read(ready[0], &byte, 1) != 1, "a worker");
 	close(ready[0]);
 	for (i = 0; i < times; i++) {
 		/*
@@ -217,30 +203,25 @@ static void test_on_and_off(int times)
 	note("%d times a task was left out of a reading, but is accounted", missed_by_read);
 	is(rc, 0, "4.8 on and off under load: %d times", times);
 	is(lost, 0, "4.8 on and off under load: all tasks are accounted each time");
-	ok(min > 20 + THREADS,
-	   "4.8 on and off under load: there are more than 28 tasks each time");
+	ok(min > 20 + THREADS, "4.8 on and off under load: there are more than 28 tasks each time");
 	is(refused, 0, "4.8 on and off under load: no task is refused");
 }
 
 int main(int argc, char **argv)
 {
-	int times = argc > 1 ? atoi(argv[1]) : scale_down(gate_or_long(6, 30));
+	int times = argc > 1 ? atoi(argv[1]) : gate_or_long(6, 10);
 	int log;
 	__u64 on = -1ULL, off = -1ULL;
 	struct ppa_task t;
 
 	plan(1 + 4 + 5);
-	unload_modules();
 	ppa_write("/proc/sys/kernel/modprobe", "\n");
-	insmod("perfcounters", "");
-	insmod("ppa", "");
+	ppa_load();
 	/*
 	 * Opens the log only after the modules are loaded, because the kernel logs the first load
 	 * of an out-of-tree module after boot.
 	 */
 	log = klog_open();
-	dev = ppa_open();
-	info = ppa_info(dev);
 	is(ppa_write(SETTINGS, "1 0 0 1"), 0, "4.8 settings: accounting is turned on");
 	ppa_write(SETTINGS, "0 0 0 1");
 	test_on_and_off(times);
@@ -252,7 +233,7 @@ int main(int argc, char **argv)
 	 * busy host varies.
 	 */
 	ppa_write(LEVELS, "15");
-	for (int i = 0; i < gate_or_long(3, 8); i++) {
+	for (int i = 0; i < 3; i++) {
 		__u64 cost;
 
 		ppa_write(SETTINGS, "1 0 0 1");

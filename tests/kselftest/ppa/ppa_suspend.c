@@ -23,23 +23,16 @@ int main(void)
 {
 	struct ppa_task before, after;
 	static __u64 cpus[2][MAX_CPUS][PPA_NR_CPU_VALUES];
-	struct ppa_info info;
-	char delay[20];
 	double own, all = 0, elapsed;
 	__u64 begin;
-	int dev;
 
 	plan(3);
-	unload_modules();
-	insmod("perfcounters", "");
-	insmod("ppa", "");
-	dev = ppa_open();
+	ppa_load();
 	pin_to_cpu(0);
 	is(ppa_write(SETTINGS, "1 0 0 1"), 0, "4.2 suspend: accounting is turned on");
 	info = ppa_info(dev);
 	write_file(PM_TEST, "core");
-	snprintf(delay, sizeof(delay), "%ld", DELAY);
-	write_file("/sys/module/suspend/parameters/pm_test_delay", delay);
+	write_file("/sys/module/suspend/parameters/pm_test_delay", format_text("%ld", DELAY));
 	ppa_cpus(cpus[0]);
 	before = ppa_task(dev, getpid());
 	begin = clock_ns(CLOCK_MONOTONIC);

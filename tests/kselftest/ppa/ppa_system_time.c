@@ -23,10 +23,8 @@
 #define CPU	1
 #define MB	1048576
 /* Bytes of the files and mappings that the work releases. */
-#define BYTES	((size_t)gate_or_long(16, 64) * MB)
+#define BYTES	((size_t)16 * MB)
 
-static int dev;
-static struct ppa_info info;
 static volatile __u64 sink;
 
 /* Times in milliseconds, by accounting and by the kernel's own accounting. */
@@ -81,11 +79,9 @@ static int new_file(void)
 	int fd = memfd_create("ppa_system_time", MFD_CLOEXEC);
 	char *p;
 
-	if (fd < 0 || ftruncate(fd, BYTES))
-		bail("memfd_create");
+	bail_if(fd < 0 || ftruncate(fd, BYTES), "memfd_create");
 	p = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
-	if (p == MAP_FAILED)
-		bail("mmap of a memfd");
+	bail_if(p == MAP_FAILED, "mmap of a memfd");
 	munmap(p, BYTES);
 	return fd;
 }
@@ -99,8 +95,7 @@ static struct times munmap_last(void)
 		int fd = new_file();
 		char *p = mmap(NULL, BYTES, PROT_READ, MAP_SHARED, fd, 0);
 
-		if (p == MAP_FAILED)
-			bail("mmap of a memfd");
+		bail_if(p == MAP_FAILED, "mmap of a memfd");
 		close(fd);
 		before = times_now();
 		munmap(p, BYTES);
@@ -126,11 +121,9 @@ static struct times close_last(void)
 
 static struct times page_faults(void)
 {
-	char *p = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *p = map_memory(BYTES, MAP_PRIVATE);
 	struct times before;
 
-	if (p == MAP_FAILED)
-		bail("mmap");
 	madvise(p, BYTES, MADV_NOHUGEPAGE);
 	before = times_now();
 	for (size_t at = 0; at < BYTES; at += 4096)
@@ -164,11 +157,9 @@ static void install_filters(unsigned int action)
 	while (i < ARRAY_SIZE(code) - 1)
 		code[i++] = (struct sock_filter)BPF_STMT(BPF_ALU | BPF_ADD | BPF_K, 3);
 	code[i] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, action);
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-		bail("PR_SET_NO_NEW_PRIVS");
+	bail_if(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "PR_SET_NO_NEW_PRIVS");
 	for (i = 0; i < 7; i++)
-		if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program))
-			bail("seccomp");
+		bail_if(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program), "seccomp");
 }
 
 static struct times filtered_calls(void)
@@ -197,20 +188,11 @@ static struct times denied_calls(void)
 /* Calls a function in a child on CPU 1, and returns the times that the child has measured. */
 static struct times measure_in_child(struct times (*work)(void))
 {
-	struct times *shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
-				    MAP_SHARED | MAP_ANONYMOUS, -1, 0), t;
-	pid_t pid = fork();
-	int status;
+	struct times *shared = map_memory(4096, MAP_SHARED), t;
+	int status = in_child(pin_to_cpu(CPU); *shared = work());
 
-	if (pid < 0 || shared == MAP_FAILED)
-		bail("fork");
-	if (!pid) {
-		pin_to_cpu(CPU);
-		*shared = work();
-		_exit(0);
-	}
-	if (waitpid(pid, &status, 0) != pid || status)
-		note("the child ended with status %#x", status);
+	if (status)
+		note("the child ended with status %d", status);
 	t = *shared;
 	munmap(shared, 4096);
 	return t;
@@ -271,24 +253,21 @@ static void test_death(bool by_fault, const char *what)
 	struct ppa_task t = { 0 };
 	struct rusage usage = { 0 };
 	double user, system, by_ppa, by_usage;
-	pid_t pid = fork();
-
-	if (!pid) {
+	pid_t pid = fork_child({
 		const struct rlimit none = { 0, 0 };
-		char *p = mmap(NULL, 2 * BYTES, PROT_READ | PROT_WRITE,
-			       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		char *p = map_memory(2 * BYTES, MAP_PRIVATE);
 
 		/* Prevents a core file: writing the file would add to the system time. */
 		setrlimit(RLIMIT_CORE, &none);
 		pin_to_cpu(CPU);
-		if (p == MAP_FAILED || madvise(p, 2 * BYTES, MADV_NOHUGEPAGE) ||
-		    madvise(p, 2 * BYTES, MADV_POPULATE_WRITE))
-			_exit(1);
+		exit_if(madvise(p, 2 * BYTES, MADV_NOHUGEPAGE) ||
+			madvise(p, 2 * BYTES, MADV_POPULATE_WRITE), 1);
 		if (by_fault)
 			*(volatile int *)16 = 1;
 		kill(getpid(), SIGTERM);
 		_exit(1);
-	}
+	});
+
 	wait4(pid, NULL, 0, &usage);
 	if (!read_ended(pid, &t))
 		note("there is no record of the process");
@@ -313,7 +292,6 @@ static void compute_for(__u64 ns)
 
 static void handle_alarm(int sig)
 {
-	(void)sig;
 	for (int i = 0; i < 20000; i++)
 		sink += i;
 }
@@ -322,7 +300,7 @@ static void handle_alarm(int sig)
 static struct times computes(void)
 {
 	const struct itimerval every_5_ms = { { 0, 5000 }, { 0, 5000 } };
-	char *p = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *p = map_memory(BYTES, MAP_PRIVATE);
 	struct times before;
 
 	signal(SIGALRM, handle_alarm);
@@ -370,21 +348,19 @@ static void test_moved_in_fault(void)
 	pthread_t thread;
 	cpu_set_t set;
 
-	missing_page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	missing_page = map_memory(4096, MAP_PRIVATE);
 	region.range.start = (unsigned long)missing_page;
 	region.range.len = 4096;
 	zero.range = region.range;
 	if (uffd < 0 || ioctl(uffd, UFFDIO_API, &api) || ioctl(uffd, UFFDIO_REGISTER, &region) ||
 	    pthread_create(&thread, NULL, fault_and_compute, NULL))
 		bail("userfaultfd");
-	if (read(uffd, &message, sizeof(message)) != sizeof(message))
-		bail("read of userfaultfd");
+	bail_if(read(uffd, &message, sizeof(message)) != sizeof(message), "read of userfaultfd");
 	CPU_ZERO(&set);
 	CPU_SET(CPU, &set);
 	if (sched_setaffinity(__atomic_load_n(&fault_tid, __ATOMIC_ACQUIRE), sizeof(set), &set))
 		bail("sched_setaffinity");
-	if (ioctl(uffd, UFFDIO_ZEROPAGE, &zero))
-		bail("UFFDIO_ZEROPAGE");
+	bail_if(ioctl(uffd, UFFDIO_ZEROPAGE, &zero), "UFFDIO_ZEROPAGE");
 	pthread_join(thread, NULL);
 	close(uffd);
 	user = ticks_to_ms(task_user_time(&after_fault), &info);
@@ -397,7 +373,7 @@ static void test_moved_in_fault(void)
 /* Makes page faults until it is killed. */
 static void fault_forever(void)
 {
-	char *p = mmap(NULL, MB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *p = map_memory(MB, MAP_PRIVATE);
 
 	for (;;) {
 		for (int at = 0; at < MB; at += 4096)
@@ -413,8 +389,7 @@ static void test_unload(void)
 	int wrong = 0;
 
 	for (size_t i = 0; i < ARRAY_SIZE(children); i++) {
-		children[i] = fork();
-		if (!children[i]) {
+		children[i] = fork_child({
 			close(dev);
 			/*
 			 * The children use all CPU time that is left to them. The parent waits for
@@ -423,9 +398,9 @@ static void test_unload(void)
 			 */
 			setpriority(PRIO_PROCESS, 0, 19);
 			fault_forever();
-		}
+		});
 	}
-	for (int i = 0; i < gate_or_long(3, 5); i++) {
+	for (int i = 0; i < 3; i++) {
 		wrong += ppa_write(SETTINGS, "0 0 0 1") != 0;
 		wrong += ppa_write(SETTINGS, "1 0 0 1") != 0;
 		sleep_ms(20);
@@ -444,13 +419,8 @@ int main(void)
 	struct times t;
 
 	plan(11);
-	unload_modules();
-	insmod("perfcounters", "");
-	insmod("ppa", "");
-	dev = ppa_open();
-	if (ppa_write(SETTINGS, "1 0 0 1"))
-		bail(SETTINGS);
-	info = ppa_info(dev);
+	ppa_load();
+	bail_if(ppa_write(SETTINGS, "1 0 0 1"), SETTINGS);
 	test_is_system(munmap_last, "munmap() of the last reference");
 	test_is_system(close_last, "close() of the last reference");
 	test_is_system(page_faults, "page faults");

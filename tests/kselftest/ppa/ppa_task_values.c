@@ -10,7 +10,6 @@
  *  - the number of interrupts on a line that several handlers share.
  */
 #include "ppa.h"
-#include <sched.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -18,9 +17,6 @@
 #define CPU		1
 #define WAKES		50
 #define INTERRUPTS	2000
-
-static int dev;
-static struct ppa_info info;
 
 /*
  * Starts a child that computes on CPU 1 for @milliseconds, at nice level @nice and, if @real_time
@@ -34,9 +30,8 @@ static pid_t start_hog(int nice, bool real_time, int milliseconds)
 	if (pid)
 		return pid;
 	pin_to_cpu(CPU);
-	if (setpriority(PRIO_PROCESS, 0, nice) ||
-	    (real_time && sched_setscheduler(0, SCHED_FIFO, &param)))
-		_exit(1);
+	exit_if(setpriority(PRIO_PROCESS, 0, nice) ||
+		(real_time && sched_setscheduler(0, SCHED_FIFO, &param)), 1);
 	for (__u64 end = now_ns() + milliseconds * 1000000ULL; now_ns() < end;)
 		;
 	/* The child exists until its values have been read. */
@@ -109,8 +104,7 @@ static void trace_start(pid_t pid)
 	char filter[40];
 
 	mount("tracefs", TRACING, "tracefs", 0, NULL);
-	if (mkdir(INSTANCE, 0700))
-		bail(INSTANCE);
+	bail_if(mkdir(INSTANCE, 0700), INSTANCE);
 	write_file(INSTANCE "/trace_clock", "global");
 	snprintf(filter, sizeof(filter), "pid == %d", pid);
 	write_file(INSTANCE "/events/sched/sched_waking/filter", filter);
@@ -192,14 +186,10 @@ static void test_shared_line(void)
 {
 	struct ppa_task before, after;
 	__u64 more;
-	char text[20];
 
-	errno = -insmod("irq_lines", "handlers=4");
-	if (errno)
-		bail("insmod lines");
-	snprintf(text, sizeof(text), "%d", INTERRUPTS);
+	bail_on_error(insmod("irq_lines", "handlers=4"), "insmod lines");
 	before = ppa_task(dev, getpid());
-	write_file("/sys/module/irq_lines/parameters/fire", text);
+	write_file("/sys/module/irq_lines/parameters/fire", format_text("%d", INTERRUPTS));
 	after = ppa_task(dev, getpid());
 	more = after.values[PPA_INTCNT] - before.values[PPA_INTCNT];
 	ok(more >= INTERRUPTS && more < 2 * INTERRUPTS,
@@ -214,8 +204,7 @@ int main(void)
 	pin_to_cpu(0);
 	load_modules("");
 	load_module("ppa");
-	if (ppa_write(LEVELS, "7") || ppa_write(SETTINGS, "1 1 0 1"))
-		bail("accounting");
+	bail_if(ppa_write(LEVELS, "7") || ppa_write(SETTINGS, "1 1 0 1"), "accounting");
 	dev = ppa_open();
 	info = ppa_info(dev);
 	test_nice_levels();

@@ -23,8 +23,7 @@
 #define YIELDS	300
 #define SIGNALS	40
 
-static int dev, zero, pid;
-static struct ppa_info info;
+static int zero, pid;
 static char buffer[1 << 16];
 
 /* All measurements that are taken at one time, in milliseconds and counts. */
@@ -42,14 +41,13 @@ struct readings {
 static void proc_stat(double *stat)
 {
 	unsigned long long n[7] = { 0 };
-	char text[8192], name[16];
+	char text[8192];
 	const char *line;
+	const char *name = format_text("cpu%d ", CPU);
 
-	snprintf(name, sizeof(name), "cpu%d ", CPU);
 	line = strstr(read_file("/proc/stat", text, sizeof(text)), name);
-	if (!line || sscanf(line + strlen(name), "%llu %llu %llu %llu %llu %llu %llu", n, n + 1,
-			    n + 2, n + 3, n + 4, n + 5, n + 6) != 7)
-		bail("/proc/stat");
+	bail_if(!line || sscanf(line + strlen(name), "%llu %llu %llu %llu %llu %llu %llu", n, n + 1,
+				n + 2, n + 3, n + 4, n + 5, n + 6) != 7, "/proc/stat");
 	stat[0] = (n[0] + n[1]) * 10.0;
 	stat[1] = (n[2] + n[5] + n[6]) * 10.0;
 	stat[2] = (n[3] + n[4]) * 10.0;
@@ -62,9 +60,8 @@ static void read_all(struct readings *r)
 	char text[100];
 
 	proc_stat(r->stat);
-	if (sscanf(read_file("/proc/self/schedstat", text, sizeof(text)), "%llu %llu", &run,
-		   &wait) != 2)
-		bail("schedstat");
+	bail_if(sscanf(read_file("/proc/self/schedstat", text, sizeof(text)), "%llu %llu", &run,
+		       &wait) != 2, "schedstat");
 	r->schedstat[0] = run / 1e6;
 	r->schedstat[1] = wait / 1e6;
 	ppa_cpus(r->cpus);
@@ -98,9 +95,8 @@ static struct differences overhead;
 static struct differences subtract(const struct readings *a, const struct readings *b)
 {
 	struct differences c = { .wall = b->wall - a->wall };
-	int i;
 
-	for (i = 0; i < PPA_NR_VALUES; i++)
+	for (int i = 0; i < PPA_NR_VALUES; i++)
 		c.values[i] = b->task.values[i] - a->task.values[i];
 	c.system = ticks_to_ms(c.values[PPA_SCACCUM], &info);
 	c.user = ticks_to_ms(c.values[PPA_SCHEDACCUM] - c.values[PPA_SCACCUM], &info);
@@ -108,15 +104,15 @@ static struct differences subtract(const struct readings *a, const struct readin
 	c.latency = ticks_to_ms(c.values[PPA_SCHLATACCUM], &info);
 	c.runq = ticks_to_ms(b->task.runq - a->task.runq, &info);
 	c.idle = ticks_to_ms(b->cpus[CPU][PPA_CPU_IDLE] - a->cpus[CPU][PPA_CPU_IDLE], &info);
-	for (i = 0; i < PPA_NR_LATENCIES; i++)
+	for (int i = 0; i < PPA_NR_LATENCIES; i++)
 		c.latencies += b->task.latencies[i] - a->task.latencies[i];
 	c.blocked = b->blocked - a->blocked;
 	c.signals = b->task.signals[SIGUSR1] - a->task.signals[SIGUSR1];
-	for (i = 0; i < 2; i++) {
+	for (int i = 0; i < 2; i++) {
 		c.rusage[i] = b->rusage[i] - a->rusage[i];
 		c.schedstat[i] = b->schedstat[i] - a->schedstat[i];
 	}
-	for (i = 0; i < 3; i++)
+	for (int i = 0; i < 3; i++)
 		c.stat[i] = b->stat[i] - a->stat[i];
 	return c;
 }
@@ -140,14 +136,12 @@ static void call_until(struct differences *c, __u64 end)
 	__u64 begin = now_ns(), now = begin;
 
 	for (; now < end; now = now_ns())
-		if (read(zero, buffer, sizeof(buffer)) != sizeof(buffer))
-			bail("/dev/zero");
+		bail_if(read(zero, buffer, sizeof(buffer)) != sizeof(buffer), "/dev/zero");
 	c->self_system += (now - begin) / 1e6;
 }
 
 static void work_nothing(struct differences *c)
 {
-	(void)c;
 }
 
 static void work_compute(struct differences *c)
@@ -162,51 +156,36 @@ static void work_calls(struct differences *c)
 
 static void work_short_calls(struct differences *c)
 {
-	int i;
-
-	(void)c;
-	for (i = 0; i < CALLS; i++)
+	for (int i = 0; i < CALLS; i++)
 		syscall(SYS_getppid);
 }
 
 static void work_sleeps(struct differences *c)
 {
-	int i;
-
-	(void)c;
-	for (i = 0; i < SLEEPS; i++)
+	for (int i = 0; i < SLEEPS; i++)
 		usleep(2000);
 }
 
 static void work_yields(struct differences *c)
 {
-	int i;
-
-	(void)c;
-	for (i = 0; i < YIELDS; i++)
+	for (int i = 0; i < YIELDS; i++)
 		sched_yield();
 }
 
 static void ignore_signal(int sig)
 {
-	(void)sig;
 }
 
 static void work_signals(struct differences *c)
 {
-	int i;
-
-	(void)c;
-	for (i = 0; i < SIGNALS; i++)
+	for (int i = 0; i < SIGNALS; i++)
 		syscall(SYS_tgkill, pid, pid, SIGUSR1);
 }
 
 /* Sleeps over each tick and works between ticks, half of the time in system calls. */
 static void work_between_ticks(struct differences *c)
 {
-	int i;
-
-	for (i = 0; i < scale_down(150); i++) {
+	for (int i = 0; i < scale_down(150); i++) {
 		__u64 tick = now_ns() / TICK * TICK + TICK, begin;
 		struct timespec t;
 
@@ -227,9 +206,7 @@ static void work_between_ticks(struct differences *c)
 /* Works without a pause, mostly in user mode, but is in a system call at each tick. */
 static void work_calls_at_ticks(struct differences *c)
 {
-	int i;
-
-	for (i = 0; i < scale_down(150); i++) {
+	for (int i = 0; i < scale_down(150); i++) {
 		__u64 tick = now_ns() / TICK * TICK + TICK;
 
 		compute_until(c, tick - 700 * US);
@@ -352,8 +329,7 @@ static __u64 without_overhead(const struct differences *c, int value)
  */
 static __u64 nr_switches_without_block(const struct differences *c)
 {
-	return c->values[PPA_RSCHEDCNT] + c->values[PPA_PRMPTCTXTCNT] +
-	       c->values[PPA_PRMPTPRICNT];
+	return c->values[PPA_RSCHEDCNT] + c->values[PPA_PRMPTCTXTCNT] + c->values[PPA_PRMPTPRICNT];
 }
 
 static void test_counts(void)
@@ -472,19 +448,14 @@ static void test_calls_at_ticks(void)
 int main(void)
 {
 	plan(4 + 11 + 5 + 4 + 2);
-	unload_modules();
 	ppa_write("/proc/sys/kernel/modprobe", "\n");
-	insmod("perfcounters", "");
-	insmod("ppa", "");
+	ppa_load();
 	pid = getpid();
 	zero = open("/dev/zero", O_RDONLY);
-	dev = ppa_open();
-	if (zero < 0)
-		bail("/dev/zero");
+	bail_if(zero < 0, "/dev/zero");
 	prctl(PR_SET_TIMERSLACK, 1);
 	pin_to_cpu(CPU);
 	is(ppa_write(SETTINGS, "1 1 0 1"), 0, "4.8 settings: accounting is turned on");
-	info = ppa_info(dev);
 	note("%-22s %13s |%26s |%14s |%12s |%17s", "ms", "it was", "PPA", "getrusage",
 	     "schedstat", "/proc/stat, CPU");
 	note("%-22s %6s %6s |%6s %6s %5s %6s |%6s %6s |%6s %5s |%5s %5s %5s", "", "user", "sys",

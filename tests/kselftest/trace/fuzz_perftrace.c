@@ -442,10 +442,8 @@ static void end_traces(void)
 
 		memcpy(create.name, info.name, sizeof(create.name));
 		one = try_open_trace(PERFTRACE_OPEN, &create);
-		if (one >= 0) {
-			trace_ioctl(one, PERFTRACE_END, NULL);
-			close(one);
-		}
+		if (one >= 0)
+			trace_end(one);
 	}
 	close(fd);
 }
@@ -457,9 +455,7 @@ static void prepare(void)
 
 	trace_load();
 	fd = open_trace_device();
-	errno = -try_attach(fd, 0, &attach);
-	if (errno)
-		bail("PERFTRACE_ATTACH");
+	bail_on_error(try_attach(fd, 0, &attach), "PERFTRACE_ATTACH");
 	ranges[1].bytes = attach.bytes;
 	close(fd);
 }

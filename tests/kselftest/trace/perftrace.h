@@ -9,7 +9,6 @@
 
 #include "trace.h"
 #include <perftrace/perftrace.h>
-#include <sys/wait.h>
 
 #define SHARED_FD	100
 
@@ -35,12 +34,10 @@ static void *perftrace_map_shared(size_t bytes)
 	int fd = memfd_create("shared", 0);
 	void *p;
 
-	if (ftruncate(fd, bytes) || dup2(fd, SHARED_FD) < 0)
-		bail("memfd_create");
+	bail_if(ftruncate(fd, bytes) || dup2(fd, SHARED_FD) < 0, "memfd_create");
 	close(fd);
 	p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, SHARED_FD, 0);
-	if (p == MAP_FAILED)
-		bail("mmap");
+	bail_if(p == MAP_FAILED, "mmap");
 	return p;
 }
 
@@ -52,8 +49,7 @@ static void *perftrace_map_inherited(size_t bytes)
 {
 	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, SHARED_FD, 0);
 
-	if (p == MAP_FAILED)
-		_exit(99);
+	exit_if(p == MAP_FAILED, 99);
 	return p;
 }
 

@@ -14,7 +14,6 @@
 #include "perftrace.h"
 #include "perftrace_wake.h"
 #include "../ppa/ppa.h"
-#include <sched.h>
 
 #define DAY	86400
 
@@ -122,8 +121,7 @@ int main(int argc, char **argv)
 	child = start_program();
 	ok(event_time_is_good(fd),
 	   "9.6 unstable TSC: a new program writes times of the trace's clock");
-	trace_ioctl(fd, PERFTRACE_END, NULL);
-	close(fd);
+	trace_end(fd);
 
 	write_wake_file(0);
 	is(release_device(), 0, "3.8 release: the program lets go of the device");
@@ -145,11 +143,9 @@ int main(int argc, char **argv)
 	end_program(child);
 	unlink(WAKE_FILE);
 	/* Children that are forked after this call are in a time namespace that is a day ahead. */
-	if (unshare(CLONE_NEWTIME))
-		bail("unshare");
+	bail_if(unshare(CLONE_NEWTIME), "unshare");
 	ns = open("/proc/self/timens_offsets", O_WRONLY | O_CLOEXEC);
-	if (ns < 0 || dprintf(ns, "monotonic %d 0\n", DAY) < 0)
-		bail("timens_offsets");
+	bail_if(ns < 0 || dprintf(ns, "monotonic %d 0\n", DAY) < 0, "timens_offsets");
 	close(ns);
 	child = start_program();
 	ok(event_time_is_good(fd),

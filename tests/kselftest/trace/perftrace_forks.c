@@ -116,16 +116,14 @@ static __attribute__((noinline)) void run_vfork_child(void)
 
 static void run_vfork_parent(void)
 {
-	int status;
-
 	if (create_child(RAW_FORK)) {
-		wait(&status);
+		wait(NULL);
 		_exit(0);
 	}
 	__atomic_store_n(&shared->ready, 1, __ATOMIC_RELEASE);
 	if (!vfork())
 		run_vfork_child();
-	wait(&status);
+	wait(NULL);
 	shared->children[RAW_FORK] = syscall(SYS_getpid);
 	while (!__atomic_load_n(&shared->over, __ATOMIC_RELAXED)) {
 		write_event_of(RAW_FORK);
@@ -162,7 +160,6 @@ static void end_stepping(void)
 
 static void on_sigtrap(int sig)
 {
-	(void)sig;
 	PERFTRACE(forks, step, (u32, one, 1), (u32, two, 2));
 	shared->steps++;
 }
@@ -233,7 +230,6 @@ static void add_record(const struct perftrace_record *record, __u32 cpu)
 {
 	const __u32 *fields = (const void *)(record + 1);
 
-	(void)cpu;
 	if (record->marker >= PERFTRACE_LOST || record->words != 3)
 		return;
 	if (fields[1] == 2) {
@@ -294,8 +290,7 @@ static void test_traced_parent(void)
 	   "3.4 signals in the handlers of fork(): each of their events is read");
 	is(nr.wrong_steps, 0,
 	   "3.1 signals in the handlers of fork(): events have the child's thread id");
-	trace_ioctl(fd, PERFTRACE_END, NULL);
-	close(fd);
+	trace_end(fd);
 }
 
 static void test_started_before_module(void)
@@ -312,8 +307,7 @@ static void test_started_before_module(void)
 	wait_until(has_all_children(fd));
 	test_children("module loaded later");
 	end_program(pid);
-	trace_ioctl(fd, PERFTRACE_END, NULL);
-	close(fd);
+	trace_end(fd);
 	write_wake_file(0);
 	unload_modules();
 }
@@ -336,8 +330,7 @@ static void test_vfork_child(void)
 	is(nr.events[NESTED], 0,
 	   "3.4 vfork() in a child of SYS_fork: the child does not attach its parent");
 	end_program(pid);
-	trace_ioctl(fd, PERFTRACE_END, NULL);
-	close(fd);
+	trace_end(fd);
 	write_wake_file(0);
 	unload_modules();
 }
@@ -352,8 +345,7 @@ static void test_after_release(void)
 	fd = trace_create("first", "forks:*", 0, 1 << 20, &slot);
 	pid = perftrace_spawn("released");
 	wait_until(__atomic_load_n(&shared->ready, __ATOMIC_ACQUIRE));
-	trace_ioctl(fd, PERFTRACE_END, NULL);
-	close(fd);
+	trace_end(fd);
 	is(release_device(), 0, "3.8 release: the program lets go of the device");
 	shared->ready = 0;
 	__atomic_store_n(&shared->create, 1, __ATOMIC_RELEASE);
@@ -365,8 +357,7 @@ static void test_after_release(void)
 	wait_until(has_all_children(fd));
 	test_children("parent has released the device");
 	end_program(pid);
-	trace_ioctl(fd, PERFTRACE_END, NULL);
-	close(fd);
+	trace_end(fd);
 }
 
 int main(int argc, char **argv)

@@ -9,7 +9,6 @@
  */
 #include "perftrace.h"
 #include <pthread.h>
-#include <signal.h>
 
 #define THREADS	2
 #define ROUNDS	200

@@ -46,13 +46,11 @@ static void register_sites(struct perftrace_module *module, int first, int last,
 /* Limits the address space of this process to its present size and a few MiB. */
 static void limit_address_space(void)
 {
-	char text[100];
-	rlim_t pages = strtoull(read_file("/proc/self/statm", text, sizeof(text)), NULL, 10);
-	struct rlimit limit = { .rlim_max = RLIM_INFINITY };
+	struct rlimit limit = {
+		read_number("/proc/self/statm") * getpagesize() + (4 << 20), RLIM_INFINITY
+	};
 
-	limit.rlim_cur = pages * getpagesize() + (4 << 20);
-	if (setrlimit(RLIMIT_AS, &limit))
-		_exit(2);
+	exit_if(setrlimit(RLIMIT_AS, &limit), 2);
 }
 
 /* Returns the number of mappings of the device in this process. */
@@ -62,8 +60,7 @@ static __u32 count_mappings(void)
 	char line[512];
 	__u32 nr = 0;
 
-	if (!maps)
-		_exit(3);
+	exit_if(!maps, 3);
 	while (fgets(line, sizeof(line), maps))
 		nr += !!strstr(line, DEVICE);
 	fclose(maps);
@@ -79,8 +76,7 @@ static void run_program(const char *what)
 	alarm(120);
 	shared = perftrace_map_inherited(sizeof(*shared));
 	shared->wanted = 0;
-	if (sscanf(what, "%d+%d%c", &first, &second, &kind) < 2)
-		_exit(1);
+	exit_if(sscanf(what, "%d+%d%c", &first, &second, &kind) < 2, 1);
 	if (kind == 'l')
 		limit_address_space();
 	register_sites(&modules[0], 0, first, kind == 'b');
@@ -98,11 +94,10 @@ static void run_program(const char *what)
 static void test_program(const char *what, __u32 traced, bool logged)
 {
 	static const char *const words[] = { "exceeds the limit of 4096 markers", NULL };
-	int log = klog_open(), status;
+	int log = klog_open();
 	pid_t pid = perftrace_spawn(what);
 
-	waitpid(pid, &status, 0);
-	is(status, 0, "3.8 %s markers: the program exits with status 0", what);
+	is(wait_child(pid), 0, "3.8 %s markers: the program exits with status 0", what);
 	is(shared->wanted, traced, "3.8 %s markers: %u are traced", what, traced);
 	ok(klog_has(log, words) == logged, "3.8 %s markers: the kernel log %s", what,
 	   logged ? "reports that there are too many" : "reports nothing");

@@ -11,10 +11,9 @@
  */
 #include "perftrace.h"
 #include <pthread.h>
-#include <sched.h>
 
 #define THREADS		8
-#define ROUNDS		gate_or_long(60, 300)
+#define ROUNDS		gate_or_long(60, 120)
 #define NR_OTHERS	(PERFTRACE_NR_TRACES - 1)
 
 static struct shared {
@@ -66,20 +65,15 @@ int main(int argc, char **argv)
 	 * All slots but one are occupied by other traces, so that each trace of the loop below gets
 	 * the remaining slot.
 	 */
-	for (int i = 0; i < NR_OTHERS; i++) {
-		char name[16];
-
-		snprintf(name, sizeof(name), "other%d", i);
-		other_fds[i] = trace_create(name, "none:*", 0, 4096, &slot);
-	}
+	for (int i = 0; i < NR_OTHERS; i++)
+		other_fds[i] = trace_create(format_text("other%d", i), "none:*", 0, 4096, &slot);
 	for (int i = 0; i < ROUNDS; i++) {
 		int fd = trace_create("full", "loss:*", 0, 4096, &slot), next;
 
 		for (int ms = 0; ms < 1000 && !trace_info(fd).lost; ms++)
 			usleep(1000);
 		full += trace_info(fd).lost > 0;
-		if (trace_ioctl(fd, PERFTRACE_END, NULL))
-			bail("PERFTRACE_END");
+		bail_if(trace_ioctl(fd, PERFTRACE_END, NULL), "PERFTRACE_END");
 		next = trace_create("next", "none:*", 0, 4096, &next_slot);
 		wrong_trace += next_slot != slot;
 		/* Waits long enough for each writing thread to run once. */

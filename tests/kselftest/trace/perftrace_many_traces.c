@@ -24,14 +24,13 @@ static void write_all(void)
 static void write_in_children(void)
 {
 	pid_t pid = fork();
-	int status;
 
 	if (!pid) {
 		PERFTRACE(many, child, (u64, number, getpid()));
 		execl("/proc/self/exe", "perftrace_test", "after", NULL);
 		_exit(1);
 	}
-	waitpid(pid, &status, 0);
+	waitpid(pid, NULL, 0);
 	PERFTRACE(many, parent, (u64, number, pid));
 	/*
 	 * Forks by the bare system call, not by the C library. The child has no open files and no
@@ -39,12 +38,11 @@ static void write_in_children(void)
 	 */
 	pid = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
 	if (!pid) {
-		if (chroot("/proc") || chdir("/") || syscall(SYS_close_range, 0, ~0U, 0))
-			_exit(1);
+		exit_if(chroot("/proc") || chdir("/") || syscall(SYS_close_range, 0, ~0U, 0), 1);
 		PERFTRACE(many, alone, (u64, number, syscall(SYS_getpid)));
 		_exit(0);
 	}
-	waitpid(pid, &status, 0);
+	waitpid(pid, NULL, 0);
 }
 
 static void run_program(const char *what)
@@ -168,7 +166,6 @@ static __u64 nr, newest;
 
 static void add_record(const struct perftrace_record *record, __u32 cpu)
 {
-	(void)cpu;
 	if (record->marker >= PERFTRACE_LOST)
 		return;
 	nr++;
@@ -258,9 +255,8 @@ static void test_children(void)
 	__u64 numbers[4] = { 0 }, pids[4] = { 0 }, keys[4] = { 0 }, thread = 0;
 	const char *const names[] = { "many:parent", "many:child", "many:after", "many:alone" };
 	pid_t pid = perftrace_spawn("writer");
-	int status;
 
-	waitpid(pid, &status, 0);
+	waitpid(pid, NULL, 0);
 	while (!trace_read_next(fd, &r)) {
 		struct perftrace_describe d = { .key = r.key };
 		struct perftrace_process p = { .key = r.key };

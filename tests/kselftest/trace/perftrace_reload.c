@@ -13,7 +13,6 @@
  */
 #include "perftrace.h"
 #include "perftrace_wake.h"
-#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
@@ -77,9 +76,8 @@ static void run_idle(int n)
 /* Hides /dev/perftrace from the program, as PrivateDevices=yes of systemd does. */
 static void hide_device(void)
 {
-	if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
-	    mount("none", "/dev", "tmpfs", 0, NULL))
-		_exit(96);
+	exit_if(unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+		mount("none", "/dev", "tmpfs", 0, NULL), 96);
 }
 
 /* Sets the soft limit of a process for open files. */
@@ -87,11 +85,9 @@ static void limit_files(pid_t pid, rlim_t max)
 {
 	struct rlimit limit;
 
-	if (prlimit(pid, RLIMIT_NOFILE, NULL, &limit))
-		bail("prlimit");
+	bail_if(prlimit(pid, RLIMIT_NOFILE, NULL, &limit), "prlimit");
 	limit.rlim_cur = max;
-	if (prlimit(pid, RLIMIT_NOFILE, &limit, NULL))
-		bail("prlimit");
+	bail_if(prlimit(pid, RLIMIT_NOFILE, &limit, NULL), "prlimit");
 }
 
 static void run_program(int n)
@@ -99,8 +95,7 @@ static void run_program(int n)
 	shared = perftrace_map_inherited(sizeof(*shared));
 	if (n == FORKED && fork())
 		pause();
-	if (n == LOCKED && mlockall(MCL_FUTURE))
-		_exit(97);
+	exit_if(n == LOCKED && mlockall(MCL_FUTURE), 97);
 	if (n == HIDDEN)
 		hide_device();
 	if (n == LIMITED)
@@ -127,7 +122,6 @@ static void add_record(const struct perftrace_record *record, __u32 cpu)
 {
 	const __u32 *fields = (const void *)(record + 1);
 
-	(void)cpu;
 	if (record->marker < PERFTRACE_LOST && record->words == 4 && fields[0] < PROGRAMS)
 		nr_records[fields[0]]++;
 }
@@ -167,8 +161,7 @@ static int release_file(const char *path, int how)
 {
 	int fd = open(path, how | O_CLOEXEC), rc;
 
-	if (fd < 0)
-		bail(path);
+	bail_if(fd < 0, path);
 	rc = release_with(fd, 0, sizeof(struct perftrace_release));
 	close(fd);
 	return rc;
@@ -203,8 +196,7 @@ static int release_all(__u32 max)
 static int as_user(void)
 {
 	return in_child({
-		if (setresgid(USER, USER, USER) || setresuid(USER, USER, USER))
-			_exit(99);
+		exit_if(setresgid(USER, USER, USER) || setresuid(USER, USER, USER), 99);
 		_exit(-release_with(-1, 0, sizeof(struct perftrace_release)));
 	});
 }
@@ -227,17 +219,14 @@ static int rmmod_soon(void)
 /* Unmounts the empty /dev of the HIDDEN program. */
 static void show_device(void)
 {
-	char path[40];
 	int rc;
+	const char *path = format_text("/proc/%d/ns/mnt", shared->programs[HIDDEN].pid);
 
-	snprintf(path, sizeof(path), "/proc/%d/ns/mnt", shared->programs[HIDDEN].pid);
 	rc = in_child({
-		if (setns(open(path, O_RDONLY | O_CLOEXEC), CLONE_NEWNS) ||
-		    umount2("/dev", MNT_DETACH))
-			_exit(1);
+		exit_if(setns(open(path, O_RDONLY | O_CLOEXEC), CLONE_NEWNS) ||
+			umount2("/dev", MNT_DETACH), 1);
 	});
-	if (rc)
-		bail("umount of /dev");
+	bail_if(rc, "umount of /dev");
 }
 
 /*
@@ -278,8 +267,7 @@ static void test_started_before_module(void)
 	test_cannot_attach(LIMITED, "no free descriptor");
 	show_device();
 	limit_files(shared->programs[LIMITED].pid, 1024);
-	if (system("pfc trace arm"))
-		bail("pfc trace arm");
+	bail_if(system("pfc trace arm"), "pfc trace arm");
 	ok(is_seen(fd, HIDDEN),
 	   "3.8 late attach, device in /dev again: traced after the next pfc trace arm");
 	ok(is_seen(fd, LIMITED),
@@ -305,16 +293,14 @@ static void test_release_errors(void)
 	is(release_with(-2, 0, size), -EBADF, "3.8 release: wake descriptor -2 is EBADF");
 	is(release_file(WAKE_FILE, O_RDWR), -EINVAL,
 	   "3.8 release: a wake file that is open for writing is EINVAL");
-	if (ftruncate(fd, PERFTRACE_READ_BYTES - 1))
-		bail("ftruncate");
+	bail_if(ftruncate(fd, PERFTRACE_READ_BYTES - 1), "ftruncate");
 	is(release_file(path, O_RDONLY), -EINVAL,
 	   "9.4 release: a wake file that is one byte too short is EINVAL");
 	is(release_file("/tmp", O_RDONLY), -EINVAL,
 	   "3.8 release: a directory as wake file is EINVAL");
 	is(release_file(DEVICE, O_RDONLY), -EINVAL,
 	   "3.8 release: the device as wake file is EINVAL");
-	if (pipe(pipe_fds))
-		bail("pipe");
+	bail_if(pipe(pipe_fds), "pipe");
 	is(release_with(pipe_fds[0], 0, size), -EINVAL,
 	   "3.8 release: a pipe as wake file is EINVAL");
 	close(pipe_fds[0]);
@@ -363,11 +349,9 @@ static void test_next_module(void)
 	write_wake_file(PERFTRACE_WAKE | 3 << 16);
 	for (int n = BUSY; n < IDLE; n++)
 		ok(is_seen(fd, n), "3.8 reload: program %d is traced by the next module", n);
-	ok(is_seen(fd, IDLE),
-	   "3.8 reload: a sleeping program is traced at its next event");
+	ok(is_seen(fd, IDLE), "3.8 reload: a sleeping program is traced at its next event");
 	write_wake_file(0);
-	trace_ioctl(fd, PERFTRACE_END, NULL);
-	close(fd);
+	trace_end(fd);
 }
 
 static void test_not_released(void)
@@ -389,8 +373,7 @@ static void test_not_released(void)
 	write_wake_file(PERFTRACE_WAKE | 4 << 16);
 	ok(is_seen(fd, FORKED),
 	   "3.8 resume: a program that had let go is traced again after PERFTRACE_WAKE");
-	trace_ioctl(fd, PERFTRACE_END, NULL);
-	close(fd);
+	trace_end(fd);
 }
 
 int main(int argc, char **argv)

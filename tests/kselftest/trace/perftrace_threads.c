@@ -11,8 +11,6 @@
  */
 #include "perftrace.h"
 #include <pthread.h>
-#include <sched.h>
-#include <signal.h>
 #include <sys/time.h>
 
 #define THREADS		8
@@ -36,7 +34,6 @@ static __thread __u32 thread_index;
 
 static void handle_signal(int sig)
 {
-	(void)sig;
 	if (!self)
 		return;
 	PERFTRACE(threads, signal, (u32, thread, thread_index), (u64, number, self->handled));
@@ -164,8 +161,7 @@ static void test_run(const char *name, __u32 flags, __u32 bytes, __u64 number)
 	fd = trace_create("threads", "threads:*", flags, bytes, &slot);
 	pid = perftrace_spawn("writer");
 	while (__atomic_load_n(&shared->ready, __ATOMIC_ACQUIRE) < THREADS)
-		if (waitpid(pid, &status, WNOHANG) == pid)
-			bail("the writer has ended");
+		bail_if(waitpid(pid, &status, WNOHANG) == pid, "the writer has ended");
 	__atomic_store_n(&shared->go, 1, __ATOMIC_RELEASE);
 	while (waitpid(pid, &status, WNOHANG) != pid) {
 		trace_poll(fd, 20);

@@ -11,7 +11,6 @@
  */
 #include "perftrace.h"
 #include <pthread.h>
-#include <sched.h>
 
 #define WRITERS		2
 #define FORKS		gate_or_long(20, 60)
@@ -49,11 +48,9 @@ static __attribute__((noinline)) void write_in_child(int cpu)
 
 static void *make_children(void *arg)
 {
-	(void)arg;
 	shared->threads[WRITERS] = syscall(SYS_gettid);
 	for (int i = 0; i < FORKS; i++) {
 		pid_t pid;
-		int status;
 
 		pin_to_cpu(i % 2);
 		/*
@@ -63,7 +60,7 @@ static void *make_children(void *arg)
 		pid = vfork();
 		if (!pid)
 			write_in_child(1 - i % 2);
-		waitpid(pid, &status, 0);
+		waitpid(pid, NULL, 0);
 		/*
 		 * The parent writes its events after vfork(), so that the first child runs before
 		 * the parent has written any event.

@@ -8,7 +8,6 @@
  * after the time that the trace sets (wait_ms), or when a reader makes room.
  */
 #include "perftrace.h"
-#include <signal.h>
 #include <sys/time.h>
 
 #define EVENTS	2000
@@ -21,7 +20,6 @@ static struct shared {
 
 static void ignore(int signal)
 {
-	(void)signal;
 }
 
 /* Starts a timer that sends SIGALRM each millisecond, at the rate of a profiler. */
@@ -65,8 +63,7 @@ static int create_waiting(__u32 ms, int *slot)
 
 	create.wait_ms = ms;
 	fd = try_open_trace(PERFTRACE_CREATE, &create);
-	if (fd < 0)
-		bail("PERFTRACE_CREATE");
+	bail_if(fd < 0, "PERFTRACE_CREATE");
 	*slot = create.slot;
 	return fd;
 }
@@ -178,8 +175,7 @@ static void test_wait_ms(void)
 	shared->alarms = true;
 	ms = measure_wait_ms();
 	shared->alarms = false;
-	ok(ms >= WAIT_MS && ms < max,
-	   "9.2 wait_ms: signals do not prolong the wait (%lld ms)", ms);
+	ok(ms >= WAIT_MS && ms < max, "9.2 wait_ms: signals do not prolong the wait (%lld ms)", ms);
 	shared->alone = true;
 	ms = measure_wait_ms();
 	shared->alone = false;

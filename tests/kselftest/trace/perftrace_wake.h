@@ -36,11 +36,10 @@ static void write_wake_file(__u32 word)
 	for (int i = 0; i < NR_RETRY_WORDS; i++)
 		retry[i] = word;
 	retry[(word >> 16) % NR_RETRY_WORDS] = 0;
-	if (fd < 0 || ftruncate(fd, PERFTRACE_READ_BYTES) ||
-	    pwrite(fd, retry, sizeof(retry), RETRY_WORDS) != sizeof(retry) ||
-	    pwrite(fd, words, sizeof(words), PERFTRACE_WORDS) != sizeof(words) ||
-	    (word && pwrite(fd, &count, sizeof(count), ARM_COUNT) != sizeof(count)))
-		bail(WAKE_FILE);
+	bail_if(fd < 0 || ftruncate(fd, PERFTRACE_READ_BYTES) ||
+		pwrite(fd, retry, sizeof(retry), RETRY_WORDS) != sizeof(retry) ||
+		pwrite(fd, words, sizeof(words), PERFTRACE_WORDS) != sizeof(words) ||
+		(word && pwrite(fd, &count, sizeof(count), ARM_COUNT) != sizeof(count)), WAKE_FILE);
 	close(fd);
 }
 

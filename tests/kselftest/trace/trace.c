@@ -10,21 +10,17 @@
 #include "trace.h"
 #include "refusals.h"
 
-#define FIELDS	"number:u64"
-
 static struct traced_process self;
 
 /* Creates a trace that selects one marker, and registers that marker. */
 static int create_trace_of(const char *name, __u32 flags, __u32 bytes, int *slot, int *marker)
 {
-	char event[PERFTRACE_NAME_MAX];
 	int fd;
+	const char *event = format_text("test:%s", name);
 
-	snprintf(event, sizeof(event), "test:%s", name);
 	fd = trace_create(name, event, flags, bytes, slot);
 	*marker = marker_register(&self, event, FIELDS);
-	if (*marker < 0)
-		bail("PERFTRACE_REGISTER");
+	bail_if(*marker < 0, "PERFTRACE_REGISTER");
 	return fd;
 }
 
@@ -312,8 +308,7 @@ static void test_poll(void)
 	   "3.9 poll: POLLIN when a writer has filled half of a buffer");
 	trace_drain(fd, 0, &stats);
 	in_child(attach_write_and_exit(slot));
-	ok(trace_poll(fd, 1000) & POLLIN,
-	   "3.9 poll: POLLIN when a process has attached and ended");
+	ok(trace_poll(fd, 1000) & POLLIN, "3.9 poll: POLLIN when a process has attached and ended");
 	ok(refused(REFUSAL(ENOENT, notify(&self, PERFTRACE_NR_TRACES, 0)),
 		   REFUSAL(EINVAL, notify(&self, slot, 1 << 20)),
 		   REFUSAL(ENOENT, notify(&self, (slot + 1) % PERFTRACE_NR_TRACES, 0)),
@@ -328,12 +323,11 @@ static void test_poll_hangup(void)
 	int slot, fd = trace_create("hangup", "none:*", 0, 0, &slot);
 	struct pollfd poll_fd = { .fd = fd };
 	__u64 begin = now_ns();
-	pid_t pid = fork();
-
-	if (!pid) {
+	pid_t pid = fork_child({
 		sleep_ms(100);
 		_exit(-trace_ioctl(fd, PERFTRACE_END, NULL));
-	}
+	});
+
 	poll(&poll_fd, 1, 20000);
 	ok(poll_fd.revents & POLLHUP && now_ns() - begin < 15000000000ULL,
 	   "3.9 poll: the end of a trace wakes a reader that waits only for POLLHUP");

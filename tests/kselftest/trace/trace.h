@@ -21,8 +21,7 @@ static int open_trace_device(void)
 {
 	int fd = open(DEVICE, O_RDWR | O_CLOEXEC);
 
-	if (fd < 0)
-		bail("open " DEVICE);
+	bail_if(fd < 0, "open " DEVICE);
 	return fd;
 }
 
@@ -98,16 +97,13 @@ static bool traced_try_map(struct traced_process *t, const struct traced_process
 
 static void traced_map(struct traced_process *t, const struct traced_process *to)
 {
-	if (!traced_try_map(t, to))
-		bail("mmap of the pieces");
+	bail_if(!traced_try_map(t, to), "mmap of the pieces");
 }
 
 static void traced_open(struct traced_process *t, __u32 flags)
 {
 	t->fd = open_trace_device();
-	errno = -try_attach(t->fd, flags, &t->attach);
-	if (errno)
-		bail("PERFTRACE_ATTACH");
+	bail_on_error(try_attach(t->fd, flags, &t->attach), "PERFTRACE_ATTACH");
 	traced_map(t, NULL);
 }
 
@@ -149,6 +145,16 @@ static int marker_register(struct traced_process *t, const char *name, const cha
 	return rc ? rc : (int)marker.number;
 }
 
+/* The fields of the markers of most tests. */
+#define FIELDS	"number:u64"
+
+/* Attaches this process, and registers a marker. Returns what marker_register() returns. */
+static int traced_open_marker(struct traced_process *t, __u32 flags, const char *name)
+{
+	traced_open(t, flags);
+	return marker_register(t, name, FIELDS);
+}
+
 static int marker_unregister(struct traced_process *t, const char *name, const char *fields,
 			     __u32 number)
 {
@@ -171,8 +177,7 @@ static bool is_wanted(const struct traced_process *t, int marker, int slot)
  */
 static bool wait_wanted(const struct traced_process *t, int marker, int slot, bool on)
 {
-	wait_until(is_wanted(t, marker, slot) == on);
-	return is_wanted(t, marker, slot) == on;
+	return wait_until(is_wanted(t, marker, slot) == on);
 }
 
 /* Functions of the writer. */
@@ -337,9 +342,7 @@ static int trace_create(const char *name, const char *globs, __u32 flags, __u32 
 	struct perftrace_create create = make_trace(name, globs, flags, bytes);
 	int fd = try_open_trace(PERFTRACE_CREATE, &create);
 
-	errno = fd < 0 ? -fd : 0;
-	if (errno)
-		bail("PERFTRACE_CREATE");
+	bail_on_error(fd, "PERFTRACE_CREATE");
 	*slot = create.slot;
 	return fd;
 }
@@ -368,13 +371,18 @@ static int trace_getppid(__u32 bytes)
 	return try_open_trace(PERFTRACE_CREATE, &create);
 }
 
+/* Ends a trace and closes its file. */
+static void trace_end(int fd)
+{
+	trace_ioctl(fd, PERFTRACE_END, NULL);
+	close(fd);
+}
+
 static struct perftrace_info trace_info(int fd)
 {
 	struct perftrace_info info = { .size = sizeof(info) };
 
-	errno = -trace_ioctl(fd, PERFTRACE_INFO, &info);
-	if (errno)
-		bail("PERFTRACE_INFO");
+	bail_on_error(trace_ioctl(fd, PERFTRACE_INFO, &info), "PERFTRACE_INFO");
 	return info;
 }
 

@@ -12,9 +12,7 @@
 #include "memory.h"
 #include "trace.h"
 #include <pthread.h>
-#include <sys/wait.h>
 
-#define FIELDS	"number:u64"
 #define USER	1001
 #define PAGE	4096
 #define FILE_MAX "/proc/sys/fs/file-max"
@@ -32,14 +30,12 @@ static pid_t start_child(void (*body)(void))
 
 	shared->ready = 0;
 	shared->go = 0;
-	pid = fork();
-	if (!pid) {
+	pid = fork_child({
 		switch_user(USER, -1);
 		body();
 		shared->ready = 1;
-		for (;;)
-			pause();
-	}
+		pause_forever();
+	});
 	wait_until(shared->ready || task_state(pid) == 'Z');
 	return pid;
 }
@@ -122,8 +118,7 @@ static int write_and_end(int slot)
 		int marker;
 
 		pin_to_cpu(0);
-		traced_open(&t, 0);
-		marker = marker_register(&t, "charges:x", FIELDS);
+		marker = traced_open_marker(&t, 0, "charges:x");
 		write_number(&t, slot, 0, marker, 1);
 		_exit(marker < 0);
 	});
@@ -149,8 +144,7 @@ static void test_dead_processes(void)
 	   after);
 	is(trace_ioctl(fd, PERFTRACE_END, NULL), 0, "9.1 ended processes: the trace ends");
 	close(fd);
-	wait_until(nothing_charged());
-	ok(nothing_charged(), "9.1 ended processes: no charge is left after the trace");
+	ok(wait_until(nothing_charged()), "9.1 ended processes: no charge is left after the trace");
 }
 
 static void child_attach(void)
@@ -164,13 +158,11 @@ static void child_attach(void)
 static void register_until_refused(void)
 {
 	struct traced_process t;
-	char name[40];
 	int rc;
 
 	traced_open(&t, 0);
 	for (shared->nr = 0; shared->nr < 4096; shared->nr++) {
-		snprintf(name, sizeof(name), "charges:of_%d", shared->nr);
-		rc = marker_register(&t, name, FIELDS);
+		rc = marker_register(&t, format_text("charges:of_%d", shared->nr), FIELDS);
 		if (rc < 0) {
 			shared->result = rc;
 			return;
@@ -330,10 +322,8 @@ static void test_resume(void)
 	struct traced_process t;
 	int marker;
 
-	traced_open(&t, 0);
-	marker = marker_register(&t, "charges:x", FIELDS);
-	if (marker || !wait_wanted(&t, marker, slot, true))
-		bail("a marker");
+	marker = traced_open_marker(&t, 0, "charges:x");
+	bail_if(marker || !wait_wanted(&t, marker, slot, true), "a marker");
 	shared->nr = 0;
 	shared->go = 0;
 	pthread_create(&thread, NULL, watch_marker_word, &t);
@@ -360,8 +350,7 @@ static bool claim_losses(struct perftrace_info *info)
 	__u64 start, last_read = 0;
 
 	pin_to_cpu(0);
-	traced_open(&t, 0);
-	marker = marker_register(&t, "charges:x", FIELDS);
+	marker = traced_open_marker(&t, 0, "charges:x");
 	write_number(&t, slot, 0, marker, 1);
 	start = ticks_now();
 	for (int i = 0; i < gate_or_long(10, 50); i++) {
@@ -421,7 +410,7 @@ static void test_release(void)
 int main(void)
 {
 	plan(5 + 4 + 5 + 3 + 2 + 2 + 2 + 2);
-	shared = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	shared = map_memory(PAGE, MAP_SHARED);
 	trace_load();
 	test_descriptors();
 	test_dead_processes();

@@ -12,10 +12,7 @@
 #include "trace.h"
 #include <linux/userfaultfd.h>
 #include <pthread.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 
-#define FIELDS	"number:u64"
 #define USER	1000
 #define OTHER_USER	2000
 #define PAGE	4096
@@ -58,8 +55,7 @@ static void do_step(const struct traced_process *t, int marker)
 		 * Changes the credentials of the process. PR_SET_DUMPABLE then makes the process
 		 * as dumpable as before.
 		 */
-		if (setresgid(OTHER_USER, OTHER_USER, OTHER_USER))
-			_exit(93);
+		exit_if(setresgid(OTHER_USER, OTHER_USER, OTHER_USER), 93);
 		prctl(PR_SET_DUMPABLE, 1);
 		break;
 	case STEP_EXEC:
@@ -101,8 +97,7 @@ static void *run_target(void *arg)
 	pin_to_cpu(0);
 	if (kind == NO_LEADER)
 		wait_until(task_state(getpid()) == 'Z');
-	traced_open(&t, 0);
-	marker = marker_register(&t, "changes:x", FIELDS);
+	marker = traced_open_marker(&t, 0, "changes:x");
 	if (kind == WAITING)
 		pthread_create(&thread, NULL, wait_for_room, &t);
 	target->key = t.attach.key;
@@ -127,18 +122,15 @@ static pid_t start_target(enum kind kind)
 
 	memset(target, 0, sizeof(*target));
 	target->nr = 1;
-	pid = fork();
-	if (!pid) {
+	pid = fork_child({
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		switch_user(USER, kind == HAS_SETGID ? CAP_SETGID : -1);
 		if (kind != NO_LEADER)
 			run_target((void *)(long)kind);
 		pthread_create(&thread, NULL, run_target, (void *)(long)kind);
 		syscall(SYS_exit, 0);
-	}
-	wait_until(target->ready);
-	if (!target->ready)
-		bail("a target");
+	});
+	bail_if(!wait_until(target->ready), "a target");
 	return pid;
 }
 
@@ -164,17 +156,8 @@ static int wait_status(pid_t pid, long seconds)
 
 #define fork_reader(...) fork_reader_with(-1, __VA_ARGS__)
 
-#define fork_reader_with(capability, ...) ({				\
-	pid_t pid_;							\
-									\
-	pid_ = fork();							\
-	if (!pid_) {							\
-		switch_user(USER, capability);				\
-		__VA_ARGS__;						\
-		_exit(0);						\
-	}								\
-	pid_;								\
-})
+#define fork_reader_with(capability, ...)				\
+	fork_child(switch_user(USER, capability); __VA_ARGS__)
 
 static void test_always_changing(void)
 {
@@ -280,16 +263,15 @@ static void test_exec(void)
 /* Returns how many kB of a process's mappings of the device are resident. */
 static long resident_kb(pid_t pid)
 {
-	char line[512], path[40];
+	char line[512];
 	unsigned long from, to;
 	long sum = 0, kb;
 	bool ours = false;
 	FILE *f;
+	const char *path = format_text("/proc/%d/smaps", pid);
 
-	snprintf(path, sizeof(path), "/proc/%d/smaps", pid);
 	f = fopen(path, "re");
-	if (!f)
-		bail(path);
+	bail_if(!f, path);
 	while (fgets(line, sizeof(line), f)) {
 		if (sscanf(line, "%lx-%lx", &from, &to) == 2)
 			ours = strstr(line, DEVICE);
@@ -340,12 +322,11 @@ static void test_pages_freed(void)
 static char *map_missing_pages(int uffd, size_t bytes)
 {
 	struct uffdio_register area = { .mode = UFFDIO_REGISTER_MODE_MISSING };
-	char *to = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *to = map_memory(bytes, MAP_PRIVATE);
 
 	area.range.start = (unsigned long)to;
 	area.range.len = bytes;
-	if (to == MAP_FAILED || ioctl(uffd, UFFDIO_REGISTER, &area))
-		_exit(92);
+	exit_if(ioctl(uffd, UFFDIO_REGISTER, &area), 92);
 	return to;
 }
 
@@ -409,8 +390,7 @@ static void test_slow_reader(void)
 		int slot;
 
 		slow_read.uffd = syscall(SYS_userfaultfd, O_CLOEXEC);
-		if (slow_read.uffd < 0 || ioctl(slow_read.uffd, UFFDIO_API, &api))
-			_exit(91);
+		exit_if(slow_read.uffd < 0 || ioctl(slow_read.uffd, UFFDIO_API, &api), 91);
 		slow_read.to = map_missing_pages(slow_read.uffd, bytes);
 		slow_read.fd = trace_create("slowly", "changes:*", PERFTRACE_FLIGHT, bytes, &slot);
 		target->number = 1;
@@ -573,7 +553,7 @@ int main(int argc, char **unused)
 	while (argc > 1)
 		pause();
 	plan(2 + 1 + 2 + 2 + 1 + 2 + 4 + 2 + 2);
-	target = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	target = map_memory(PAGE, MAP_SHARED);
 	trace_load();
 	write_file("/proc/sys/vm/unprivileged_userfaultfd", "1");
 	test_always_changing();

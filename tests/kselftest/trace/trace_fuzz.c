@@ -12,7 +12,6 @@
 #include "trace.h"
 #include <sys/prctl.h>
 
-#define FIELDS	"number:u64"
 #define SECONDS	gate_or_long(2, 5)
 #define TRACES	4
 
@@ -56,8 +55,7 @@ static void rewriter(const int *slots)
 	int marker;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	traced_open(&t, PERFTRACE_SHARED);
-	marker = marker_register(&t, "fuzz:bad", FIELDS);
+	marker = traced_open_marker(&t, PERFTRACE_SHARED, "fuzz:bad");
 	shared->ready = 1;
 	for (;;) {
 		int slot = random_u64() % 8 ? slots[random_u64() % TRACES] :
@@ -144,8 +142,7 @@ static void write_well(int slot)
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	pin_to_cpu(0);
-	traced_open(&t, 0);
-	marker = marker_register(&t, "fuzz:good", FIELDS);
+	marker = traced_open_marker(&t, 0, "fuzz:good");
 	for (__u64 n = 0;; usleep(100))
 		if (write_number(&t, slot, 0, marker, n))
 			shared->written = ++n;
@@ -153,11 +150,7 @@ static void write_well(int slot)
 
 static pid_t start_child(void (*body)(void *), void *arg)
 {
-	pid_t pid = fork();
-
-	if (!pid)
-		body(arg);
-	return pid;
+	return fork_child(body(arg));
 }
 
 static void start_rewriter(void *arg)
@@ -167,7 +160,6 @@ static void start_rewriter(void *arg)
 
 static void start_caller(void *arg)
 {
-	(void)arg;
 	random_calls();
 }
 
@@ -186,7 +178,7 @@ int main(void)
 	char name[12];
 
 	trace_load();
-	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	shared = map_memory(4096, MAP_SHARED);
 	plan(6);
 	for (int i = 0; i < TRACES; i++) {
 		snprintf(name, sizeof(name), "fuzz%d", i);

@@ -11,7 +11,6 @@
 #include "refusals.h"
 #include <stddef.h>
 
-#define FIELDS	"number:u64"
 #define BAD	((void *)0x10)
 
 static struct traced_process self;
@@ -161,8 +160,7 @@ static void test_markers(void)
 	bool good = true;
 
 	for (int i = 0; names[i]; i++)
-		good &= refused(REFUSAL_OF(EINVAL, names[i],
-					   marker_register(&self, names[i], "")));
+		good &= refused(REFUSAL_OF(EINVAL, names[i], marker_register(&self, names[i], "")));
 	ok(good, "3.8 register: bad names are EINVAL");
 	good = true;
 	for (int i = 0; fields[i]; i++)
@@ -193,14 +191,12 @@ static void test_markers(void)
 /* Uses up the numbers of markers of a process. Runs in a child. */
 static void register_all_markers(void)
 {
-	char name[PERFTRACE_NAME_MAX];
 	struct traced_process t;
 	int nr = 0, rc, slot, fd, set = 0;
 
 	traced_open(&t, 0);
 	do {
-		snprintf(name, sizeof(name), "many:m%d", nr);
-		rc = marker_register(&t, name, "");
+		rc = marker_register(&t, format_text("many:m%d", nr), "");
 	} while (rc >= 0 && ++nr);
 	fd = trace_create("all", "many:*", 0, 0, &slot);
 	for (int i = 0; i < nr; i++)
@@ -316,44 +312,37 @@ static void test_traces(void)
 /* Changes that a hostile writer makes to its buffer, which holds 50 events */
 static void set_head_beyond(struct perftrace_buffer *b, char *records)
 {
-	(void)records;
 	b->head = b->tail + (1ULL << 40);
 }
 
 static void set_head_back(struct perftrace_buffer *b, char *records)
 {
-	(void)records;
 	b->head = b->tail - 64;
 }
 
 static void set_head_unaligned(struct perftrace_buffer *b, char *records)
 {
-	(void)records;
 	b->head -= 3;
 }
 
 static void set_head_max(struct perftrace_buffer *b, char *records)
 {
-	(void)records;
 	b->head = ~0ULL;
 }
 
 static void set_tail(struct perftrace_buffer *b, char *records)
 {
-	(void)records;
 	b->tail = 1ULL << 50;
 	b->head = b->tail + 4096;
 }
 
 static void set_record_empty(struct perftrace_buffer *b, char *records)
 {
-	(void)b;
 	((struct perftrace_record *)(records + 24))->words = 0;
 }
 
 static void set_record_beyond(struct perftrace_buffer *b, char *records)
 {
-	(void)b;
 	((struct perftrace_record *)(records + 24))->words = 0xffff;
 }
 
@@ -372,7 +361,6 @@ static void set_record_across_end(struct perftrace_buffer *b, char *records)
 
 static void fill_with_pads(struct perftrace_buffer *b, char *records)
 {
-	(void)b;
 	for (int at = 0; at < 4096; at += 8)
 		*(struct perftrace_record *)(records + (at & 4080)) =
 			(struct perftrace_record) { .marker = PERFTRACE_PAD, .words = 0x7fff };
@@ -380,7 +368,6 @@ static void fill_with_pads(struct perftrace_buffer *b, char *records)
 
 static void fill_with_lost(struct perftrace_buffer *b, char *records)
 {
-	(void)records;
 	b->lost = ~0ULL;
 	b->told = 5;
 	b->limit = 0x123456789;

@@ -10,9 +10,6 @@
 #include "trace.h"
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
-#include <sys/wait.h>
-
-#define FIELDS	"number:u64"
 
 /*
  * Attaches the process through a second open file of the device. The second file uses the mappings
@@ -45,8 +42,7 @@ static void test_copies(void)
 	struct traced_process first, second, third;
 	int slot, fd = trace_create("copies", "join:*", 0, 0, &slot), a, b, refused = 0;
 
-	traced_open(&first, 0);
-	a = marker_register(&first, "join:both", FIELDS);
+	a = traced_open_marker(&first, 0, "join:both");
 	is(attach_second(&first, &second), 0, "3.1 second file: attach succeeds");
 	is(second.attach.key, first.attach.key, "3.1 second file: it has the key of the process");
 	ok(second.attach.control == (unsigned long)first.control &&
@@ -123,7 +119,7 @@ static int attach_copy(int number)
  */
 static int copies_marked_by_vfork(void)
 {
-	int mask = 0, status;
+	int mask = 0;
 	pid_t pid;
 
 	for (int i = 0; i <= MAX_COPIES; i++) {
@@ -133,7 +129,7 @@ static int copies_marked_by_vfork(void)
 	pid = vfork();
 	if (!pid)
 		_exit(0);
-	waitpid(pid, &status, 0);
+	waitpid(pid, NULL, 0);
 	for (int i = 0; i <= MAX_COPIES; i++)
 		mask |= (!thread_data[i].sequence &&
 			 thread_data[i].number & PERFTRACE_THREAD_SHARED) << i;
@@ -193,11 +189,9 @@ static void test_other_node(void)
 	traced_open(&first, 0);
 	fstat(first.fd, &stat);
 	unlink(path);
-	if (mknod(path, S_IFCHR | 0600, stat.st_rdev))
-		bail("mknod");
+	bail_if(mknod(path, S_IFCHR | 0600, stat.st_rdev), "mknod");
 	other = open(path, O_RDWR);
-	if (other < 0)
-		bail(path);
+	bail_if(other < 0, path);
 	unlink(path);
 	is(try_attach(other, 0, &attach), -EBUSY,
 	   "3.7 attach: a file of another device node is EBUSY");

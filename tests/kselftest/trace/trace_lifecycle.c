@@ -12,8 +12,6 @@
 #include "trace.h"
 #include <sys/prctl.h>
 
-#define FIELDS	"number:u64"
-
 /* Memory that is shared with children. */
 static struct {
 	volatile __u64 committed, ready;
@@ -31,8 +29,7 @@ static int child_attach(struct traced_process *t, int slot, const char *event)
 	pin_to_cpu(0);
 	traced_open(t, 0);
 	marker = marker_register(t, event, FIELDS);
-	if (marker < 0 || !wait_wanted(t, marker, slot, true))
-		_exit(99);
+	exit_if(marker < 0 || !wait_wanted(t, marker, slot, true), 99);
 	shared->key = t->attach.key;
 	return marker;
 }
@@ -67,11 +64,10 @@ static void test_killed(void)
 
 		shared->committed = 0;
 		shared->ready = 0;
-		pid = fork();
-		if (!pid) {
+		pid = fork_child({
 			prctl(PR_SET_PDEATHSIG, SIGKILL);
 			write_until_killed(slot);
-		}
+		});
 		while (!shared->ready && !waitpid(pid, &status, WNOHANG))
 			usleep(100);
 		/*
@@ -99,8 +95,7 @@ static void test_killed(void)
 			max = stats.events;
 	}
 	is(whole, rounds, "3.1 killed writer: each committed event is read, and nothing else");
-	ok(max > 100,
-	   "3.1 killed writer: once after more than 100 events (up to %d events)", max);
+	ok(max > 100, "3.1 killed writer: once after more than 100 events (up to %d events)", max);
 	trace_drain(fd, 1, &(struct event_stats) { 0 });
 	is(trace_info(fd).nr_processes, 0,
 	   "3.8 killed writer: its process is removed after it was read");
@@ -120,28 +115,24 @@ static void test_lost_after_last_event(void)
 	pid_t pid;
 	char byte;
 
-	if (pipe(start))
-		bail("pipe");
+	bail_if(pipe(start), "pipe");
 	shared->ready = 0;
-	pid = fork();
-	if (!pid) {
+	pid = fork_child({
 		struct traced_process t;
 		int marker;
 
-		traced_open(&t, 0);
-		marker = marker_register(&t, "life:lost", FIELDS);
+		marker = traced_open_marker(&t, 0, "life:lost");
 		write_number(&t, slot, 0, marker, 0);
 		shared->ready = 1;
 		if (read(start[0], &byte, 1) == 1)
 			get_buffer(&t, slot, 0)->lost += 5;
 		raise(SIGKILL);
-	}
+	});
 	while (!shared->ready && !waitpid(pid, &status, WNOHANG))
 		usleep(100);
 	trace_drain(fd, 0, &stats);
 	is(stats.events, 1, "3.3 late losses: all events of the buffer are read before the losses");
-	if (write(start[1], "x", 1) != 1)
-		bail("pipe");
+	bail_if(write(start[1], "x", 1) != 1, "pipe");
 	waitpid(pid, &status, 0);
 	rc = trace_read_next(fd, &r);
 	ok(!rc && !r.bytes && r.lost == 5, "3.3 late losses: reported without any bytes");
@@ -270,8 +261,7 @@ static void test_fork(const char *how, bool keep)
 	struct traced_process t;
 	int slot, fd = trace_create("forks", "life:*", 0, 0, &slot), marker;
 
-	traced_open(&t, 0);
-	marker = marker_register(&t, "life:fork", FIELDS);
+	marker = traced_open_marker(&t, 0, "life:fork");
 	write_number(&t, slot, 0, marker, 0);
 	get_buffer(&t, (slot + 5) % PERFTRACE_NR_TRACES, 0)->lost = 77;
 	/*
@@ -303,15 +293,13 @@ static void test_parent_ended(void)
 	struct event_stats stats = { 0 };
 	int slot, fd = trace_create("outlives", "life:*", 0, 0, &slot), start[2];
 
-	if (pipe2(start, O_CLOEXEC))
-		bail("pipe2");
+	bail_if(pipe2(start, O_CLOEXEC), "pipe2");
 	in_child({
 		struct traced_process t;
 		int marker = child_attach(&t, slot, "life:daemon");
 		char byte;
 
-		if (fork())
-			_exit(0);
+		exit_if(fork(), 0);
 		close(start[1]);
 		read(start[0], &byte, 1);
 		write_number(&t, slot, 0, marker, 0);
@@ -333,20 +321,17 @@ static void test_bare_clone(void)
 	struct event_stats stats = { 0 };
 	int slot, fd = trace_create("alone", "life:*", 0, 0, &slot);
 	struct traced_process t;
-	int marker, status;
+	int marker;
 	pid_t pid;
 
-	traced_open(&t, 0);
-	marker = marker_register(&t, "life:alone", FIELDS);
+	marker = traced_open_marker(&t, 0, "life:alone");
 	pid = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
 	if (!pid) {
-		if (chroot("/proc") || chdir("/") || syscall(SYS_close_range, 0, ~0U, 0))
-			_exit(1);
+		exit_if(chroot("/proc") || chdir("/") || syscall(SYS_close_range, 0, ~0U, 0), 1);
 		write_number(&t, slot, 0, marker, 0);
 		_exit(!(t.control->pid == getpid() && t.control->key != t.attach.key));
 	}
-	waitpid(pid, &status, 0);
-	is(status, 0, "3.8 bare clone(): a child without files and device is traced");
+	is(wait_child(pid), 0, "3.8 bare clone(): a child without files and device is traced");
 	trace_drain(fd, 0, &stats);
 	is(stats.events, 1, "3.8 bare clone(): the child's event is read");
 	traced_close(&t);
@@ -361,17 +346,12 @@ static void test_many_children(void)
 	__u64 before;
 
 	traced_open(&t, 0);
-	for (int i = 0; i < 100; i++) {
-		char name[20];
-
-		snprintf(name, sizeof(name), "life:many%d", i);
-		marker = marker_register(&t, name, FIELDS);
-	}
+	for (int i = 0; i < 100; i++)
+		marker = marker_register(&t, format_text("life:many%d", i), FIELDS);
 	before = charged_bytes(0);
 	for (int i = 0; i < nr; i++)
 		done += !in_child(_exit(i & 1 ? !t.control->version : charged_bytes(0) <= before));
-	is(done, nr,
-	   "3.8 many children: each is charged, one after the other (marker %d)", marker);
+	is(done, nr, "3.8 many children: each is charged, one after the other (marker %d)", marker);
 	wait_until(charged_bytes(0) == before);
 	is(charged_bytes(0), before, "3.8 many children: their charge is given back");
 	traced_close(&t);
@@ -379,15 +359,13 @@ static void test_many_children(void)
 
 static void test_exec(char *self)
 {
-	char number[12];
 	struct traced_process t;
 	struct event_stats old = { 0 }, total = { 0 };
 	int slot, fd = trace_create("execs", "life:*", 0, 0, &slot);
 	__u64 key;
 
-	snprintf(number, sizeof(number), "%d", slot);
 	is(in_child(write_number(&t, slot, 0, child_attach(&t, slot, "life:old"), 1);
-		    execl(self, self, "again", number, NULL)), 0,
+		    execl(self, self, "again", format_text("%d", slot), NULL)), 0,
 	   "3.1 exec: the executed program attaches");
 	is(trace_drain(fd, 0, &total), 2, "3.1 exec: buffers of both programs are read");
 	key = shared->key;
@@ -402,7 +380,6 @@ static void test_exec(char *self)
  */
 static void unmap_half(struct traced_process *t, int slot)
 {
-	(void)slot;
 	munmap(t->buffers + t->attach.bytes / 2, t->attach.bytes / 2);
 }
 
@@ -413,7 +390,6 @@ static void unmap_buffer(struct traced_process *t, int slot)
 
 static void unmap_read(struct traced_process *t, int slot)
 {
-	(void)slot;
 	munmap((void *)t->control, PERFTRACE_READ_BYTES);
 }
 
@@ -429,7 +405,6 @@ static void remap_buffers(struct traced_process *t, int slot)
 	void *p = mremap(t->buffers, t->attach.bytes, t->attach.bytes, MREMAP_MAYMOVE |
 			 MREMAP_FIXED, t->buffers + 2 * t->attach.bytes);
 
-	(void)slot;
 	if (p != MAP_FAILED)
 		*(volatile __u64 *)((char *)p + t->attach.bytes / 2 + 8192) = 1;
 }
@@ -438,7 +413,6 @@ static void remap_larger(struct traced_process *t, int slot)
 {
 	char *p = mremap(t->buffers, t->attach.bytes, 2 * t->attach.bytes, MREMAP_MAYMOVE);
 
-	(void)slot;
 	if (p != MAP_FAILED)
 		*(volatile __u64 *)(p + t->attach.bytes) = 1;
 }
@@ -469,7 +443,6 @@ static void protect_buffer(struct traced_process *t, int slot)
 
 static void close_file(struct traced_process *t, int slot)
 {
-	(void)slot;
 	close(t->fd);
 }
 
@@ -556,8 +529,7 @@ static void test_module_in_use(void)
 	traced_open(&t, 0);
 	is(rmmod("perftrace"), -EAGAIN, "3.1 rmmod: EAGAIN while a process is traced");
 	close(t.fd);
-	is(rmmod("perftrace"), -EAGAIN,
-	   "3.1 rmmod: EAGAIN while a process has only its mappings");
+	is(rmmod("perftrace"), -EAGAIN, "3.1 rmmod: EAGAIN while a process has only its mappings");
 	munmap((void *)t.control, PERFTRACE_READ_BYTES);
 	munmap(t.buffers, t.attach.bytes);
 	fd = trace_create("kept", "", PERFTRACE_KEEP, 0, &slot);
@@ -565,8 +537,7 @@ static void test_module_in_use(void)
 	close(fd);
 	is(rmmod("perftrace"), -EAGAIN, "3.11 rmmod: EAGAIN while a trace is kept");
 	fd = try_open_trace(PERFTRACE_OPEN, &open);
-	trace_ioctl(fd, PERFTRACE_END, NULL);
-	close(fd);
+	trace_end(fd);
 	wait_until(rmmod("perftrace") != -EAGAIN);
 	ok(!is_loaded("perftrace"), "3.11 rmmod: succeeds after the trace has ended");
 	ok(access(DEVICE, F_OK), "3.11 rmmod: removes the device");
@@ -576,7 +547,7 @@ int main(int argc, char **argv)
 {
 	struct traced_process t;
 
-	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	shared = map_memory(4096, MAP_SHARED);
 	if (argc > 2)
 		return !write_number(&t, atoi(argv[2]), 0,
 				     child_attach(&t, atoi(argv[2]), "life:new"), 2);

@@ -11,10 +11,8 @@
 #include "capabilities.h"
 #include "memory.h"
 #include "trace.h"
-#include <sys/wait.h>
 
 #define MAX_TRACED	"/sys/module/perftrace/parameters/max_traced"
-#define FIELDS		"number:u64"
 #define USER		1001
 
 /* The test sets max_traced to 20: 5 processes of each user, and 4 users. */
@@ -38,16 +36,14 @@ static pid_t start_traced(int user)
 	pid_t pid;
 
 	shared->ready = 0;
-	pid = fork();
-	if (!pid) {
+	pid = fork_child({
 		struct perftrace_attach attach;
 
 		switch_user(user, -1);
 		shared->result = try_attach(open_trace_device(), 0, &attach);
 		shared->ready = 1;
-		for (;;)
-			pause();
-	}
+		pause_forever();
+	});
 	wait_until(shared->ready || task_state(pid) == 'Z');
 	return pid;
 }
@@ -55,13 +51,12 @@ static pid_t start_traced(int user)
 static void test_processes(void)
 {
 	pid_t pids[MAX_PER_USER * NR_USERS], more;
-	char old_limit[20], text[20];
+	char old_limit[20];
 	int bad = 0;
 
 	read_file(MAX_TRACED, old_limit, sizeof(old_limit));
 	is(atoi(old_limit), 65536, "9.4 max_traced: 65,536 by default");
-	snprintf(text, sizeof(text), "%d", MAX_PER_USER * NR_USERS);
-	write_file(MAX_TRACED, text);
+	write_file(MAX_TRACED, format_text("%d", MAX_PER_USER * NR_USERS));
 	for (int i = 0; i < MAX_PER_USER; i++) {
 		pids[i] = start_traced(USER);
 		bad += shared->result != 0;
@@ -97,8 +92,7 @@ static int run_traced_user(int slot)
 
 		pin_to_cpu(0);
 		switch_user(USER, -1);
-		traced_open(&t, 0);
-		marker = marker_register(&t, "limits:x", FIELDS);
+		marker = traced_open_marker(&t, 0, "limits:x");
 		write_number(&t, slot, 0, marker, 1);
 		_exit(marker < 0);
 	});
@@ -113,12 +107,11 @@ static void test_ended_charged_to_owner(void)
 {
 	struct perftrace_info info;
 	int slot, fd, bad = 0;
-	char old_limit[20], text[20];
+	char old_limit[20];
 	pid_t one;
 
 	read_file(MAX_TRACED, old_limit, sizeof(old_limit));
-	snprintf(text, sizeof(text), "%d", MAX_PER_USER * NR_USERS);
-	write_file(MAX_TRACED, text);
+	write_file(MAX_TRACED, format_text("%d", MAX_PER_USER * NR_USERS));
 	pin_to_cpu(0);
 	fd = trace_create("kept", "limits:*",
 			  PERFTRACE_KEEP | PERFTRACE_FLIGHT | PERFTRACE_ALL_USERS, 4096, &slot);
@@ -136,8 +129,7 @@ static void test_ended_charged_to_owner(void)
 	info = trace_info(fd);
 	is(info.nr_processes, MAX_PER_USER,
 	   "9.4 a trace keeps no more ended processes than its owner's quarter");
-	trace_ioctl(fd, PERFTRACE_END, NULL);
-	close(fd);
+	trace_end(fd);
 	write_file(MAX_TRACED, old_limit);
 }
 
@@ -151,8 +143,7 @@ static void attach_write_and_unmap(int slot, size_t bytes)
 	struct traced_process t;
 	int marker;
 
-	traced_open(&t, 0);
-	marker = marker_register(&t, "limits:x", FIELDS);
+	marker = traced_open_marker(&t, 0, "limits:x");
 	write_number(&t, slot, 0, marker, 1);
 	for (size_t written = sizeof(payload); written < bytes; written += sizeof(payload))
 		write_event(&t, slot, 0, marker, payload, sizeof(payload));
@@ -181,8 +172,7 @@ static void test_max_ended(void)
 	ok(info.nr_processes == MAX_ENDED && info.dropped == 1,
 	   "9.4 ended processes: for one more the oldest is dropped (%llu, %llu dropped)",
 	   info.nr_processes, info.dropped);
-	trace_ioctl(fd, PERFTRACE_END, NULL);
-	close(fd);
+	trace_end(fd);
 }
 
 static void test_max_ended_bytes(void)
@@ -211,8 +201,7 @@ static void test_max_ended_bytes(void)
 	   info.memory == before.memory,
 	   "9.4 ended processes: for more bytes the oldest is dropped (%llu, %llu dropped)",
 	   info.memory, info.dropped);
-	trace_ioctl(fd, PERFTRACE_END, NULL);
-	close(fd);
+	trace_end(fd);
 }
 
 /* More processes than a call visits without releasing the lock of tracing. */
@@ -234,8 +223,7 @@ static void test_read_many_ended(void)
 	fd = trace_create("read", "limits:*", 0, 4096, &slot);
 	for (int i = 1; i < NR_READ; i++)
 		attach_write_and_unmap(slot, 0);
-	traced_open(&t, 0);
-	marker = marker_register(&t, "limits:x", FIELDS);
+	marker = traced_open_marker(&t, 0, "limits:x");
 	write_number(&t, slot, 0, marker, 1);
 	get_buffer(&t, slot, 0)->lost++;
 	traced_close(&t);
@@ -251,21 +239,19 @@ static void test_read_many_ended(void)
 	ok(!info.nr_processes && info.lost == 1,
 	   "9.2 PERFTRACE_READ: removes all ended processes, their losses stay (%llu, %llu lost)",
 	   info.nr_processes, info.lost);
-	trace_ioctl(fd, PERFTRACE_END, NULL);
-	close(fd);
+	trace_end(fd);
 }
 
 int main(void)
 {
 	plan(6 + 4 + 2 + 2 + 4 + 1);
-	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	shared = map_memory(4096, MAP_SHARED);
 	trace_load();
 	test_processes();
 	test_ended_charged_to_owner();
 	test_max_ended();
 	test_max_ended_bytes();
 	test_read_many_ended();
-	wait_until(nothing_charged());
-	ok(nothing_charged(), "9.1 limits: no charge is left in the end");
+	ok(wait_until(nothing_charged()), "9.1 limits: no charge is left in the end");
 	return finish();
 }

@@ -8,11 +8,9 @@
  * and PERFTRACE_INFO shows the amount. The memory that user tracing uses for a user is limited, and
  * is charged to this user.
  */
+#include "capabilities.h"
 #include "memory.h"
 #include "trace.h"
-#include <grp.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 
 #define MARKERS		4000
 #define PER_CALL	500
@@ -22,13 +20,6 @@ static struct {
 	volatile int go, registered, error;
 } *shared;
 
-static void set_user(int user)
-{
-	if (setgroups(0, NULL) || setresgid(user, user, user) || setresuid(user, user, user))
-		_exit(97);
-	prctl(PR_SET_DUMPABLE, 1);
-}
-
 /*
  * Markers with names of 50 letters and fields of about 210 bytes, in memory that the processes of
  * this test share.
@@ -37,19 +28,13 @@ static struct perftrace_marker *markers;
 
 static void make_markers(void)
 {
-	char fields[220], name[64];
-	int i;
+	char fields[220];
 
-	markers = mmap(NULL, 2 * MARKERS * sizeof(*markers), PROT_READ | PROT_WRITE,
-		       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (markers == MAP_FAILED)
-		bail("mmap");
-	for (i = 0; i < 10; i++)
+	markers = map_memory(2 * MARKERS * sizeof(*markers), MAP_SHARED);
+	for (int i = 0; i < 10; i++)
 		snprintf(fields + 21 * i, 22, "field_number_%03d:u64%s", i, i < 9 ? " " : "");
-	for (i = 0; i < 2 * MARKERS; i++) {
-		snprintf(name, sizeof(name), "memory:event_%037d", i);
-		markers[i] = make_marker(name, fields);
-	}
+	for (int i = 0; i < 2 * MARKERS; i++)
+		markers[i] = make_marker(format_text("memory:event_%037d", i), fields);
 }
 
 /*
@@ -80,7 +65,7 @@ static void test_dead_processes(void)
 {
 	const int flags = PERFTRACE_KEEP | PERFTRACE_FLIGHT;
 	int slot, fd = trace_create("dead", "memory:*", flags, 4096, &slot);
-	int nr = scale_down(gate_or_long(60, 120)), bad = 0;
+	int nr = 60, bad = 0;
 	struct perftrace_info info;
 	long long before, used;
 
@@ -94,8 +79,7 @@ static void test_dead_processes(void)
 			traced_open(&t, 0);
 			ioctl_markers(t.fd, PERFTRACE_REGISTER, &marker, 1, NULL);
 			register_many(&t, 0);
-			if (!wait_wanted(&t, marker.number, slot, true))
-				_exit(1);
+			exit_if(!wait_wanted(&t, marker.number, slot, true), 1);
 			write_number(&t, slot, 0, marker.number, i);
 		});
 	}
@@ -113,8 +97,7 @@ static void test_dead_processes(void)
 	   "9.6 ended processes: those that are not kept are counted as dropped");
 	is(trace_ioctl(fd, PERFTRACE_END, NULL), 0, "9.1 ended processes: the trace ends");
 	close(fd);
-	wait_until(nothing_charged());
-	ok(nothing_charged(), "9.1 ended processes: no charge is left after the trace");
+	ok(wait_until(nothing_charged()), "9.1 ended processes: no charge is left after the trace");
 }
 
 /* Starts a process of @user that registers markers until one is refused, and then pauses. */
@@ -125,11 +108,10 @@ static pid_t register_until_refused(int user, int from)
 	shared->go = 0;
 	shared->registered = 0;
 	shared->error = 0;
-	child = fork();
-	if (!child) {
+	child = fork_child({
 		struct traced_process t;
 
-		set_user(user);
+		switch_user(user, -1);
 		t.fd = open_trace_device();
 		shared->error = -try_attach(t.fd, 0, &t.attach);
 		if (!shared->error) {
@@ -137,9 +119,8 @@ static pid_t register_until_refused(int user, int from)
 			register_many(&t, from);
 		}
 		shared->go = 1;
-		for (;;)
-			pause();
-	}
+		pause_forever();
+	});
 	wait_until(shared->go);
 	return child;
 }
@@ -175,7 +156,7 @@ static void test_user_kb(void)
 int main(void)
 {
 	plan(7 + 6);
-	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	shared = map_memory(4096, MAP_SHARED);
 	make_markers();
 	trace_load();
 	test_dead_processes();

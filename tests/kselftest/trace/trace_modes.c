@@ -13,7 +13,6 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 
-#define FIELDS	"number:u64"
 #define RING	4096
 
 /* Memory that is shared with children. */
@@ -108,9 +107,7 @@ static void test_read_while_written(void)
 
 	shared->written = 0;
 	pin_to_cpu(1);
-	pid = fork();
-	if (!pid)
-		write_flight_recorder(slot);
+	pid = fork_child(write_flight_recorder(slot));
 	while (shared->written < 2000)
 		sleep_ms(1);
 	for (int i = 0; i < rounds; i++) {
@@ -307,10 +304,7 @@ static void test_kernel_events(void)
 
 static long cgroup_value(const char *file)
 {
-	char path[64], text[32];
-
-	snprintf(path, sizeof(path), "/tmp/cgroup/t/%s", file);
-	return strtol(read_file(path, text, sizeof(text)), NULL, 10);
+	return read_number(format_text("/tmp/cgroup/t/%s", file));
 }
 
 static bool cgroup_write(const char *path, const char *text)
@@ -340,8 +334,7 @@ static int fill_in_two_steps(int slot, bool member)
 	if (member && !cgroup_write("/tmp/cgroup/t/cgroup.procs", "0"))
 		return 60;
 	pin_to_cpu(0);
-	traced_open(&t, 0);
-	marker = marker_register(&t, "modes:fill", FIELDS);
+	marker = traced_open_marker(&t, 0, "modes:fill");
 	records = (char *)get_buffer(&t, slot, 0) + PERFTRACE_RECORDS;
 	for (int at = 0; at < PERFTRACE_BYTES_MAX; at += 1 << 20)
 		*(volatile __u64 *)(records + at) = 0;
@@ -380,7 +373,6 @@ static long charged_beside(int fd)
 static void test_cgroup_memory(void)
 {
 	int slot, fd = trace_create("fill", "modes:fill", 0, 4 << 20, &slot), status = -1;
-	char limit[24];
 	long before, after, beside;
 	pid_t pid;
 
@@ -402,15 +394,12 @@ static void test_cgroup_memory(void)
 	before = cgroup_value("memory.current");
 	shared->written = 0;
 	shared->go = 0;
-	pid = fork();
-	if (!pid)
-		_exit(fill_in_two_steps(slot, true));
+	pid = fork_child(_exit(fill_in_two_steps(slot, true)));
 	wait_step(pid, 1, &status);
 	after = cgroup_value("memory.current");
 	ok(after - before > 1 << 20, "3.2 memory: charged to the writer's control group (%ld KiB)",
 	   (after - before) >> 10);
-	snprintf(limit, sizeof(limit), "%ld", after + (1 << 20));
-	cgroup_write("/tmp/cgroup/t/memory.max", limit);
+	cgroup_write("/tmp/cgroup/t/memory.max", format_text("%ld", after + (1 << 20)));
 	beside = charged_beside(fd);
 	shared->go = 1;
 	wait_step(pid, 2, &status);
@@ -422,8 +411,7 @@ static void test_cgroup_memory(void)
 	is(charged_beside(fd), beside,
 	   "9.1 memory: refused pages are not charged to the trace's owner");
 	shared->go = 2;
-	waitpid(pid, &status, 0);
-	is(status, 0, "3.2 memory: a writer without memory is not killed");
+	is(wait_child(pid), 0, "3.2 memory: a writer without memory is not killed");
 	close(fd);
 	rmdir("/tmp/cgroup/t");
 	umount("/tmp/cgroup");
@@ -432,7 +420,7 @@ static void test_cgroup_memory(void)
 int main(void)
 {
 	trace_load();
-	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	shared = map_memory(4096, MAP_SHARED);
 	plan(41);
 	pin_to_cpu(0);
 	traced_open(&self, 0);

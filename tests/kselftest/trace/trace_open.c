@@ -9,10 +9,8 @@
  * opened a trace through the same file, the call does not change the trace.
  */
 #include "trace.h"
-#include <grp.h>
+#include "capabilities.h"
 #include <pthread.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 
 #define OPENERS	32
 #define MAX_CALLS	8
@@ -25,9 +23,7 @@ static struct {
 
 static void set_user(void)
 {
-	if (setgroups(0, NULL) || setresgid(1001, 1001, 1001) || setresuid(1001, 1001, 1001))
-		_exit(97);
-	prctl(PR_SET_DUMPABLE, 1);
+	switch_user(1001, -1);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 }
 
@@ -61,12 +57,11 @@ static int nr_owner_threads(void)
 	int nr = 0;
 
 	while (dir && (entry = readdir(dir))) {
-		char path[300], comm[32] = "";
+		char comm[32] = "";
 
 		if (entry->d_name[0] < '1' || entry->d_name[0] > '9')
 			continue;
-		snprintf(path, sizeof(path), "/proc/%s/comm", entry->d_name);
-		read_file(path, comm, sizeof(comm));
+		read_file(format_text("/proc/%s/comm", entry->d_name), comm, sizeof(comm));
 		nr += !strncmp(comm, "perftrace_owner", 15);
 	}
 	if (dir)
@@ -84,7 +79,6 @@ static int common_fd, nr_opened;
  */
 static void *open_common(void *unused)
 {
-	(void)unused;
 	for (int i = 0; i < ROUNDS; i++) {
 		struct perftrace_create create = { .size = sizeof(create), .name = "asked" };
 
@@ -106,8 +100,7 @@ static int open_twice(void)
 
 	pthread_barrier_init(&barrier, NULL, 3);
 	for (int i = 0; i < 2; i++)
-		if (pthread_create(&thread, NULL, open_common, NULL))
-			bail("pthread_create");
+		bail_if(pthread_create(&thread, NULL, open_common, NULL), "pthread_create");
 	for (int i = 0; i < ROUNDS; i++) {
 		common_fd = open_trace_device();
 		pthread_barrier_wait(&barrier);
@@ -123,18 +116,16 @@ int main(void)
 	pid_t maker;
 
 	plan(6);
-	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	shared = map_memory(4096, MAP_SHARED);
 	trace_load();
-	maker = fork();
-	if (!maker) {
+	maker = fork_child({
 		int slot;
 
 		set_user();
 		trace_create("asked", "none:*", 0, 4096, &slot);
 		shared->ready = 1;
-		for (;;)
-			pause();
-	}
+		pause_forever();
+	});
 	wait_until(shared->ready);
 	for (int i = 0; i < OPENERS; i++)
 		if (!fork())

@@ -9,11 +9,6 @@
  */
 #include "capabilities.h"
 #include "trace.h"
-#include <sched.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-
-#define FIELDS	"number:u64"
 
 static void set_ids(int user, int saved, int capability)
 {
@@ -58,8 +53,7 @@ static void set_credentials(enum credentials cred)
 		break;
 	case IN_USER_NAMESPACE:
 		set_ids(1000, 1000, -1);
-		if (unshare(CLONE_NEWUSER))
-			_exit(96);
+		exit_if(unshare(CLONE_NEWUSER), 96);
 		prctl(PR_SET_DUMPABLE, 1);
 		break;
 	case IN_LANDLOCK:
@@ -70,8 +64,7 @@ static void set_credentials(enum credentials cred)
 		drop_capabilities_except(-1);
 		break;
 	case NAMESPACE_ROOT:
-		if (unshare(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWIPC))
-			_exit(94);
+		exit_if(unshare(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWIPC), 94);
 		drop_capabilities_except(-1);
 		break;
 	default:
@@ -98,8 +91,7 @@ static void run_target(struct target *self, enum credentials cred)
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	pin_to_cpu(0);
 	set_credentials(cred);
-	traced_open(&t, 0);
-	marker = marker_register(&t, "rights:x", FIELDS);
+	marker = traced_open_marker(&t, 0, "rights:x");
 	self->key = t.attach.key;
 	self->ready = 1;
 	for (;;) {
@@ -119,16 +111,12 @@ static void run_target(struct target *self, enum credentials cred)
 
 static pid_t start_target(struct target *target, enum credentials cred)
 {
-	int status = 0;
 	pid_t pid;
 
 	memset(target, 0, sizeof(*target));
-	pid = fork();
-	if (!pid)
-		run_target(target, cred);
-	wait_until(target->ready || waitpid(pid, &status, WNOHANG) == pid);
-	if (!target->ready)
-		bail("a target ended");
+	pid = fork_child(run_target(target, cred));
+	wait_until(target->ready || waitpid(pid, NULL, WNOHANG) == pid);
+	bail_if(!target->ready, "a target ended");
 	return pid;
 }
 
@@ -157,19 +145,15 @@ static bool is_listed(int fd, __u64 key)
 static void try_targets(enum credentials cred, const pid_t *pids, unsigned char *answers)
 {
 	int slot, fd, device;
-	char name[16];
 
 	set_credentials(cred);
-	snprintf(name, sizeof(name), "rights%d", cred);
 	device = open_trace_device();
-	fd = trace_create(name, "rights:*", 0, 1 << 14, &slot);
+	fd = trace_create(format_text("rights%d", cred), "rights:*", 0, 1 << 14, &slot);
 	for (int i = 0; i < NR_CREDENTIALS; i++) {
 		struct event_stats stats = { 0 };
-		char maps[40];
 		int file;
 
-		snprintf(maps, sizeof(maps), "/proc/%d/maps", pids[i]);
-		file = open(maps, O_RDONLY);
+		file = open(format_text("/proc/%d/maps", pids[i]), O_RDONLY);
 		answers[i] = file >= 0 ? MAPS_READABLE : 0;
 		close(file);
 		request_write(&targets[i]);
@@ -263,8 +247,7 @@ static void test_undumpable_and_ended(void)
 	pid_t pid, reader;
 
 	pid = start_target(target, USER);
-	reader = fork();
-	if (!reader) {
+	reader = fork_child({
 		struct event_stats stats = { 0 };
 		int slot, fd, good = 0;
 
@@ -280,12 +263,11 @@ static void test_undumpable_and_ended(void)
 		good |= trace_drain(fd, target->key, &stats) <= 0 && !stats.events;
 		good |= (trace_info(fd).denied == 1) << 1;
 		_exit(good);
-	}
+	});
 	wait_until(target->ready == 2);
 	kill_child(pid);
 	target->ready = 3;
-	waitpid(reader, &status, 0);
-	status = WEXITSTATUS(status);
+	status = wait_child(reader);
 	ok(status & 1, "9.3 undumpable process that has ended: its events are not read");
 	ok(status & 2, "9.6 undumpable process that has ended: it is counted as denied");
 }
@@ -304,16 +286,13 @@ static void wait_in_trace(void)
 	int marker;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	traced_open(&t, 0);
-	marker = marker_register(&t, "rights:x", FIELDS);
+	marker = traced_open_marker(&t, 0, "rights:x");
 	target->ready = 1;
 	wait_until(target->ready == 2);
-	if (try_attach(open_trace_device(), PERFTRACE_SHARED, &second))
-		_exit(1);
+	exit_if(try_attach(open_trace_device(), PERFTRACE_SHARED, &second), 1);
 	room.slot = target->slot;
-	if (!wait_wanted(&t, marker, target->slot, true) ||
-	    !write_number(&t, target->slot, 0, marker, 1))
-		_exit(1);
+	exit_if(!wait_wanted(&t, marker, target->slot, true) ||
+		!write_number(&t, target->slot, 0, marker, 1), 1);
 	target->result = trace_ioctl(t.fd, PERFTRACE_WAIT_ROOM, &room);
 	_exit(0);
 }
@@ -340,9 +319,7 @@ static void test_wait_under_yama(void)
 		int fd;
 
 		set_credentials(USER);
-		pid = fork();
-		if (!pid)
-			wait_in_trace();
+		pid = fork_child(wait_in_trace());
 		wait_until(target->ready);
 		create.wait_ms = 2500;
 		fd = try_open_trace(PERFTRACE_CREATE, &create);
@@ -360,11 +337,11 @@ static void test_wait_under_yama(void)
 
 int main(void)
 {
-	unsigned char (*answers)[NR_CREDENTIALS] = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
-							MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	unsigned char (*answers)[NR_CREDENTIALS];
 
 	plan(7 + 2 * 4 + 2 + 2);
-	targets = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	answers = map_memory(4096, MAP_SHARED);
+	targets = map_memory(4096, MAP_SHARED);
 	trace_load();
 	test_matrix(answers);
 	test_target_undumpable(0);

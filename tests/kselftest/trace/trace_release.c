@@ -33,8 +33,7 @@ static char *map_pages(int prot)
 {
 	char *p = mmap(NULL, BYTES, prot, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-	if (p == MAP_FAILED)
-		_exit(96);
+	exit_if(p == MAP_FAILED, 96);
 	return p;
 }
 
@@ -49,7 +48,6 @@ static void *move_pages_away_and_back(void *unused)
 	char *first_piece = (char *)self.control, *own_pages = map_pages(PROT_READ | PROT_WRITE);
 	char *other = map_pages(PROT_NONE);
 
-	(void)unused;
 	pin_to_cpu(1);
 	*(volatile __u32 *)own_pages = MAGIC;
 	shared->ready = 1;
@@ -73,10 +71,8 @@ static void traced_child(void)
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	pin_to_cpu(0);
 	traced_open(&self, 0);
-	if (pthread_create(&thread, NULL, move_pages_away_and_back, NULL))
-		_exit(95);
-	for (;;)
-		pause();
+	exit_if(pthread_create(&thread, NULL, move_pages_away_and_back, NULL), 95);
+	pause_forever();
 }
 
 /* Returns the number of processes that still use the device, or a negative errno. */
@@ -99,15 +95,13 @@ static void test_locked_memory(void)
 	struct traced_process t;
 
 	traced_open(&t, 0);
-	if (mlockall(MCL_FUTURE))
-		bail("mlockall");
+	bail_if(mlockall(MCL_FUTURE), "mlockall");
 	count_attached(fd);
 	is(count_attached(fd), 1, "3.8 release: a process with mlockall() keeps the device");
 	munlockall();
 	count_attached(fd);
 	is(count_attached(fd), 0, "3.8 release: a process lets go after munlockall()");
-	if (trace_ioctl(fd, PERFTRACE_RELEASE, &resume))
-		bail("PERFTRACE_RESUME");
+	bail_if(trace_ioctl(fd, PERFTRACE_RELEASE, &resume), "PERFTRACE_RESUME");
 	traced_close(&t);
 	close(fd);
 }
@@ -134,26 +128,20 @@ static void run_parent(enum parent_state state)
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	traced_open(&self, 0);
 	marker_register(&self, "release:x", "");
-	child = fork();
-	if (!child)
-		for (;;)
-			pause();
+	child = fork_child(pause_forever());
 	shared->child = child;
-	if (state == PARENT_EXITED)
-		_exit(0);
+	exit_if(state == PARENT_EXITED, 0);
 	if (state == PARENT_EXECED)
 		execl("/proc/self/exe", "trace_release", "pauses", NULL);
-	for (;;)
-		pause();
+	pause_forever();
 }
 
 /* Returns true if a process executes this program with the argument "pauses". */
 static bool executes_pauses(pid_t pid)
 {
-	char path[40], text[100] = "";
+	char text[100] = "";
 
-	snprintf(path, sizeof(path), "/proc/%d/cmdline", pid);
-	read_file(path, text, sizeof(text));
+	read_file(format_text("/proc/%d/cmdline", pid), text, sizeof(text));
 	return !strcmp(text, "trace_release") && !strcmp(text + sizeof("trace_release"), "pauses");
 }
 
@@ -168,9 +156,7 @@ static void test_idle_child(enum parent_state state, const char *name)
 	int fd, left = -1;
 
 	shared->child = 0;
-	parent = fork();
-	if (!parent)
-		run_parent(state);
+	parent = fork_child(run_parent(state));
 	wait_until(shared->child);
 	fd = open_trace_device();
 	if (state == PARENT_EXITED)
@@ -183,8 +169,7 @@ static void test_idle_child(enum parent_state state, const char *name)
 		   "3.8 child that is idle after fork(), %s: PERFTRACE_PROCESS has its pid", name);
 	wait_until((left = count_attached(fd)) == 0);
 	is(left, 0, "3.8 release: child that is idle after fork(), %s: releases the device", name);
-	if (trace_ioctl(fd, PERFTRACE_RELEASE, &resume))
-		bail("PERFTRACE_RESUME");
+	bail_if(trace_ioctl(fd, PERFTRACE_RELEASE, &resume), "PERFTRACE_RESUME");
 	close(fd);
 	if (state != PARENT_EXITED)
 		kill_child(parent);
@@ -206,30 +191,17 @@ static __u32 wake_word(void)
 
 static pid_t start_pfc_release(void)
 {
-	pid_t pid = fork();
-
-	if (!pid) {
+	return fork_child({
 		execlp("pfc", "pfc", "trace", "release", "--timeout", "60", NULL);
 		_exit(127);
-	}
-	return pid;
-}
-
-/* Returns the exit status of a child, or minus the number of the signal that has killed it. */
-static int wait_status(pid_t pid)
-{
-	int status;
-
-	if (waitpid(pid, &status, 0) != pid)
-		bail("waitpid");
-	return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+	});
 }
 
 static void test_refused_pfc_release(void)
 {
 	int slot, fd = trace_create("active", "none:*", 0, 0, &slot);
 
-	is(wait_status(start_pfc_release()), 2,
+	is(wait_child(start_pfc_release()), 2,
 	   "3.8 pfc trace release: status 2 while there is a trace");
 	is(wake_word() & PERFTRACE_WAKE, PERFTRACE_WAKE,
 	   "3.8 pfc trace release: the wake file announces the device after the refusal");
@@ -242,21 +214,19 @@ static void test_interrupted_pfc_release(int signal)
 	pid_t stopped, pfc;
 
 	shared->ready = 0;
-	stopped = fork();
-	if (!stopped) {
+	stopped = fork_child({
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		traced_open(&self, 0);
 		shared->ready = 1;
-		for (;;)
-			pause();
-	}
+		pause_forever();
+	});
 	wait_until(shared->ready);
 	kill(stopped, SIGSTOP);
 	wait_until(task_state(stopped) == 'T');
 	pfc = start_pfc_release();
 	wait_until(!wake_word());
 	kill(pfc, signal);
-	is(wait_status(pfc), 2, "3.8 pfc trace release: status 2 after signal %d", signal);
+	is(wait_child(pfc), 2, "3.8 pfc trace release: status 2 after signal %d", signal);
 	is(wake_word() & PERFTRACE_WAKE, PERFTRACE_WAKE,
 	   "3.8 pfc trace release: the wake file announces the device after signal %d", signal);
 	kill_child(stopped);
@@ -267,14 +237,12 @@ int main(int argc, char **unused)
 	struct perftrace_release resume = { sizeof(resume), PERFTRACE_RESUME, -1, 0 };
 	int left = 0;
 
-	(void)unused;
 	/* If this program has an argument, it was executed by run_parent(). */
 	while (argc > 1)
 		pause();
 	plan(12 + 3 + 2);
-	if (prctl(PR_SET_CHILD_SUBREAPER, 1))
-		bail("PR_SET_CHILD_SUBREAPER");
-	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	bail_if(prctl(PR_SET_CHILD_SUBREAPER, 1), "PR_SET_CHILD_SUBREAPER");
+	shared = map_memory(4096, MAP_SHARED);
 	trace_load();
 	test_locked_memory();
 	test_idle_child(PARENT_RUNS, "parent alive");
@@ -290,17 +258,14 @@ int main(int argc, char **unused)
 
 		shared->ready = 0;
 		shared->stop = 0;
-		pid = fork();
-		if (!pid)
-			traced_child();
+		pid = fork_child(traced_child());
 		wait_until(shared->ready);
 		fd = open_trace_device();
 		for (int ms = 0; ms < 10 && count_attached(fd); ms++)
 			usleep(1000);
 		shared->stop = 1;
 		wait_until((left = count_attached(fd)) == 0);
-		if (trace_ioctl(fd, PERFTRACE_RELEASE, &resume))
-			bail("PERFTRACE_RESUME");
+		bail_if(trace_ioctl(fd, PERFTRACE_RELEASE, &resume), "PERFTRACE_RESUME");
 		close(fd);
 		kill_child(pid);
 	}

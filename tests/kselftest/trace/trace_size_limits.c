@@ -154,16 +154,14 @@ static int create_nr_traces(int nr, int user)
 	int rc = in_child({
 		int last = 0;
 
-		if (user && (setgroups(0, NULL) || setresgid(user, user, user) ||
-			     setresuid(user, user, user)))
-			_exit(255);
+		exit_if(user && (setgroups(0, NULL) || setresgid(user, user, user) ||
+				 setresuid(user, user, user)), 255);
 		for (int i = 0; i < nr; i++) {
 			struct perftrace_create create = make_trace("", "", 0, 4096);
 
 			snprintf(create.name, sizeof(create.name), "t%d", i);
 			last = try_open_trace(PERFTRACE_CREATE, &create);
-			if (last < 0 && i < nr - 1)
-				_exit(254);
+			exit_if(last < 0 && i < nr - 1, 254);
 		}
 		_exit(last < 0 ? -last : 0);
 	});

@@ -10,7 +10,7 @@
 #include "trace.h"
 #include <sys/prctl.h>
 
-#define FIELDS	"number:u64 slot:u32"
+#define SLOT_FIELDS	"number:u64 slot:u32"
 #define WRITERS	3
 
 struct fields {
@@ -46,7 +46,6 @@ static void write_once(const struct traced_process *t, int marker, int slot, int
 
 static void write_forever(int writer)
 {
-	char event[PERFTRACE_NAME_MAX];
 	struct traced_process t;
 	__u64 written = 0;
 	int marker;
@@ -54,8 +53,7 @@ static void write_forever(int writer)
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	pin_to_cpu(writer % 2);
 	traced_open(&t, 0);
-	snprintf(event, sizeof(event), "many:w%d", writer);
-	marker = marker_register(&t, event, FIELDS);
+	marker = marker_register(&t, format_text("many:w%d", writer), SLOT_FIELDS);
 	__atomic_fetch_add(&shared->ready, 1, __ATOMIC_SEQ_CST);
 	for (;;) {
 		for (int slot = 0; slot < PERFTRACE_NR_TRACES; slot++)
@@ -194,13 +192,10 @@ int main(void)
 	int alive = 0;
 
 	trace_load();
-	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	shared = map_memory(4096, MAP_SHARED);
 	plan(10);
-	for (int i = 0; i < WRITERS; i++) {
-		pids[i] = fork();
-		if (!pids[i])
-			write_forever(i);
-	}
+	for (int i = 0; i < WRITERS; i++)
+		pids[i] = fork_child(write_forever(i));
 	while (shared->ready < WRITERS)
 		sleep_ms(1);
 	test_max_traces();

@@ -11,10 +11,8 @@
  * of other processes are served.
  */
 #include "trace.h"
-#include <grp.h>
+#include "capabilities.h"
 #include <pthread.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 
 #define NR_OTHERS	8
 #define MARKERS		4000
@@ -43,9 +41,7 @@ static struct {
 
 static void set_user(int user)
 {
-	if (setgroups(0, NULL) || setresgid(user, user, user) || setresuid(user, user, user))
-		_exit(97);
-	prctl(PR_SET_DUMPABLE, 1);
+	switch_user(user, -1);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 }
 
@@ -74,8 +70,7 @@ static void hold_many_markers(void)
 	traced_open(&t, 0);
 	register_many(&t);
 	__atomic_fetch_add(&shared->ready, 1, __ATOMIC_SEQ_CST);
-	for (;;)
-		pause();
+	pause_forever();
 }
 
 static const char *slow_globs(void)
@@ -122,8 +117,7 @@ static unsigned long create_us(void)
 		_exit(0);
 	});
 
-	if (status)
-		bail("a child");
+	bail_if(status, "a child");
 	return shared->us;
 }
 
@@ -168,7 +162,6 @@ static void *make_calls(void *unused)
 {
 	int fd = open_trace_device(), wanted;
 
-	(void)unused;
 	pin_to_cpu(1);
 	while ((wanted = __atomic_load_n(&calls_wanted, __ATOMIC_SEQ_CST)) != 2) {
 		struct perftrace_info info = { .size = sizeof(info) };
@@ -201,8 +194,7 @@ static unsigned long waiting_percent(int fd, unsigned long request, void *arg)
 	wait_for_call();
 	__atomic_store_n(&longest_call, 0, __ATOMIC_RELAXED);
 	start = now_ns();
-	if (trace_ioctl(fd, request, arg))
-		bail("a call of a trace");
+	bail_if(trace_ioctl(fd, request, arg), "a call of a trace");
 	elapsed = now_ns() - start;
 	/* Wait for the end of the other thread's call that is now in progress. */
 	wait_for_call();
@@ -238,15 +230,13 @@ static void test_many_processes(void)
 			}
 		if (t.control->pid)
 			__atomic_fetch_add(&shared->ready, 1, __ATOMIC_SEQ_CST);
-		for (;;)
-			pause();
+		pause_forever();
 	}
 	wait_until(shared->ready == MEMBERS);
 	is(shared->ready, MEMBERS,
 	   "9.2 large trace: all processes with %d markers each are running", MARKERS);
 	pin_to_cpu(0);
-	if (pthread_create(&thread, NULL, make_calls, NULL))
-		bail("pthread_create");
+	bail_if(pthread_create(&thread, NULL, make_calls, NULL), "pthread_create");
 	end = now_ns() + scale_timeout(TRY_SECONDS) * 1000000000ULL;
 	while ((min[0] >= MAX_WAITED || min[1] >= MAX_WAITED) && now_ns() < end) {
 		int slot, fd = trace_create("large", "stall:*", 0, 4096, &slot);
@@ -288,8 +278,7 @@ static __u64 longest_attach_ms(void)
 			_exit(marker < 0 || !wait_wanted(&t, marker, slot, true));
 		});
 
-		if (status)
-			bail("a child");
+		bail_if(status, "a child");
 		close(fd);
 		elapsed = now_ns() / 1000000 - start;
 		max = elapsed > max ? elapsed : max;
@@ -305,15 +294,13 @@ int main(void)
 	int status, before;
 
 	plan(8);
-	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	shared = map_memory(4096, MAP_SHARED);
 	trace_load();
 	test_many_processes();
 	shared->ready = 0;
 	alone = longest_attach_ms();
 	for (int i = 0; i < NR_OTHERS; i++) {
-		pids[i] = fork();
-		if (!pids[i])
-			hold_many_markers();
+		pids[i] = fork_child(hold_many_markers());
 		if (!i) {
 			wait_until(shared->ready == 1);
 			slow_us = slow_create_us();
@@ -323,12 +310,16 @@ int main(void)
 	is(shared->ready, NR_OTHERS,
 	   "9.2 slow globs: all processes with %d markers each are running", MARKERS);
 	with_processes = slow_create_us();
+	/* On a busy host, more attempts can be needed to find the shortest time. */
+	for (int i = 0; i < 10 && with_processes >= 3 * slow_us; i++) {
+		unsigned long again = slow_create_us();
+
+		with_processes = again < with_processes ? again : with_processes;
+	}
 	ok(with_processes < 3 * slow_us,
 	   "9.2 slow globs: matched once with each name (%lu us, %lu us for %d processes)",
 	   slow_us, with_processes, NR_OTHERS);
-	pids[NR_OTHERS] = fork();
-	if (!pids[NR_OTHERS])
-		create_with_slow_globs();
+	pids[NR_OTHERS] = fork_child(create_with_slow_globs());
 	wait_until(shared->created);
 	before = shared->created;
 	with_load = longest_attach_ms();

@@ -13,7 +13,6 @@
 #include <pthread.h>
 #include <sys/prctl.h>
 
-#define FIELDS		"number:u64"
 #define SECONDS		gate_or_long(3, 8)
 #define WRITERS		4
 #define TRACERS		3
@@ -68,8 +67,7 @@ static void run_traced_process(int number)
 	traced_open(&t, number % 2 ? PERFTRACE_SHARED : 0);
 	for (int i = 0; i < 2; i++) {
 		threads[i] = (struct writer) { &t, marker_register(&t, "stress:x", FIELDS), i };
-		if (threads[i].marker < 0)
-			_exit(1);
+		exit_if(threads[i].marker < 0, 1);
 	}
 	pthread_create(&other, NULL, write_some, threads + 1);
 	write_some(threads);
@@ -101,10 +99,8 @@ static void run_writers(int number)
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	while (!shared->stop) {
-		pid_t pid = fork();
+		pid_t pid = fork_child(run_traced_process(number));
 
-		if (!pid)
-			run_traced_process(number);
 		waitpid(pid, &status, 0);
 		/* A signal other than SIGKILL and SIGSEGV is an error. */
 		if (WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL &&
@@ -169,7 +165,7 @@ int main(void)
 	int fd;
 
 	trace_load();
-	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	shared = map_memory(4096, MAP_SHARED);
 	plan(6);
 	for (int i = 0; i < WRITERS + TRACERS; i++) {
 		if (fork())

@@ -9,7 +9,6 @@
 #include "capabilities.h"
 #include "memory.h"
 #include "trace.h"
-#include <sys/wait.h>
 
 #define MAX_TRACED	"/sys/module/perftrace/parameters/max_traced"
 #define USER		1001
@@ -37,11 +36,9 @@ static char namespace_path[40];
 static int create_trace(int number)
 {
 	struct perftrace_create create;
-	char name[20];
 	int fd;
 
-	snprintf(name, sizeof(name), "mapped%d", number);
-	create = make_trace(name, "mapped:*", 0, 4096);
+	create = make_trace(format_text("mapped%d", number), "mapped:*", 0, 4096);
 	fd = try_open_trace(PERFTRACE_CREATE, &create);
 	return fd < 0 ? fd : 0;
 }
@@ -80,20 +77,17 @@ static pid_t start_child_as(int user, bool in_namespace, int (*body)(int number)
 	pid_t pid;
 
 	shared->ready = 0;
-	pid = fork();
-	if (!pid) {
+	pid = fork_child({
 		if (in_namespace)
 			enter_user_namespace(namespace_path, user);
 		else
 			switch_user(user, -1);
 		shared->result = body(number);
 		shared->ready = 1;
-		for (;;)
-			pause();
-	}
+		pause_forever();
+	});
 	wait_until(shared->ready || task_state(pid) == 'Z');
-	if (!shared->ready)
-		bail("a process of another user");
+	bail_if(!shared->ready, "a process of another user");
 	return pid;
 }
 
@@ -132,11 +126,10 @@ static void test_limit(int (*body)(int number), int max, int error, const char *
 
 static void test_processes(void)
 {
-	char old_limit[20], text[20];
+	char old_limit[20];
 
 	read_file(MAX_TRACED, old_limit, sizeof(old_limit));
-	snprintf(text, sizeof(text), "%d", 4 * MAX_PROCESSES);
-	write_file(MAX_TRACED, text);
+	write_file(MAX_TRACED, format_text("%d", 4 * MAX_PROCESSES));
 	test_limit(attach_process, MAX_PROCESSES, -ENOSPC, "traced processes");
 	write_file(MAX_TRACED, old_limit);
 }
@@ -154,14 +147,13 @@ int main(void)
 	pid_t owner;
 
 	plan(5 + 5 + 2 + 1);
-	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	shared = map_memory(4096, MAP_SHARED);
 	trace_load();
 	owner = create_user_namespace(USER, "0 100000 20", namespace_path, sizeof(namespace_path));
 	test_limit(create_trace, MAX_TRACES, -EBUSY, "traces");
 	test_processes();
 	test_held_traces();
 	kill_child(owner);
-	wait_until(nothing_charged());
-	ok(nothing_charged(), "9.1 user namespace: no charge is left in the end");
+	ok(wait_until(nothing_charged()), "9.1 user namespace: no charge is left in the end");
 	return finish();
 }

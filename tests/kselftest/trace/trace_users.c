@@ -11,9 +11,6 @@
 #include "capabilities.h"
 #include "trace.h"
 #include "refusals.h"
-#include <sys/prctl.h>
-
-#define FIELDS	"number:u64"
 
 /* Results of a user's child, in shared memory. */
 static struct answers {
@@ -45,13 +42,11 @@ static int count_markers(int fd, const char *name)
 static int max_traces(int user)
 {
 	struct perftrace_create create;
-	char name[12];
 	int nr = 0;
 
 	switch_user(user, -1);
 	do {
-		snprintf(name, sizeof(name), "most%d", nr);
-		create = make_trace(name, "none:*", 0, 0);
+		create = make_trace(format_text("most%d", nr), "none:*", 0, 0);
 	} while (try_open_trace(PERFTRACE_CREATE, &create) >= 0 && ++nr < 100);
 	return nr;
 }
@@ -83,29 +78,24 @@ static pid_t start_writer(int user, const char *event)
 	char byte = 0;
 	pid_t pid;
 
-	if (pipe(ready))
-		bail("pipe");
-	pid = fork();
-	if (!pid) {
+	bail_if(pipe(ready), "pipe");
+	pid = fork_child({
 		int marker;
 
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		switch_user(user, -1);
 		pin_to_cpu(0);
-		traced_open(&t, 0);
-		marker = marker_register(&t, event, FIELDS);
-		if (write(ready[1], &byte, 1) != 1)
-			_exit(1);
+		marker = traced_open_marker(&t, 0, event);
+		exit_if(write(ready[1], &byte, 1) != 1, 1);
 		for (__u64 n = 0;; n++) {
 			for (int slot = 0; slot < PERFTRACE_NR_TRACES; slot++)
 				if (is_wanted(&t, marker, slot))
 					write_number(&t, slot, 0, marker, n);
 			usleep(1000);
 		}
-	}
+	});
 	close(ready[1]);
-	if (read(ready[0], &byte, 1) != 1)
-		bail("a writer");
+	bail_if(read(ready[0], &byte, 1) != 1, "a writer");
 	close(ready[0]);
 	return pid;
 }
@@ -190,20 +180,18 @@ static void test_without_capability(void)
 {
 	struct answers *a = answers, *b = answers + 1;
 	pid_t pid;
-	int status, both;
+	int both;
 
 	/* Both users trace at the same time, and their traces have the same names. */
-	pid = fork();
-	if (!pid) {
+	pid = fork_child({
 		as_user(a, 1001, -1);
 		__atomic_store_n(&a->done, 1, __ATOMIC_RELEASE);
 		wait_until(__atomic_load_n(&b->done, __ATOMIC_ACQUIRE));
-		_exit(0);
-	}
+	});
 	in_child(as_user(b, 1002, -1);
 		 __atomic_store_n(&b->done, 1, __ATOMIC_RELEASE);
 		 wait_until(__atomic_load_n(&a->done, __ATOMIC_ACQUIRE)));
-	waitpid(pid, &status, 0);
+	waitpid(pid, NULL, 0);
 	both = !a->create_rc && !b->create_rc;
 	ok(both, "3.11 two users: each can have a trace of the same name");
 	ok(refused(REFUSAL(EEXIST, a->exists), REFUSAL(EEXIST, b->exists)),
@@ -264,8 +252,7 @@ static int sees_root_trace(int slot)
 	int marker;
 
 	switch_user(1001, -1);
-	traced_open(&t, 0);
-	marker = marker_register(&t, "users:x", FIELDS);
+	marker = traced_open_marker(&t, 0, "users:x");
 	return marker < 0 || is_wanted(&t, marker, slot) || t.control->slots[slot].generation & 1;
 }
 
@@ -292,22 +279,18 @@ static void test_limits(void)
 	is(in_child(_exit(max_traces(1001))), 8, "3.11 limit: a user can have eight traces");
 	is(in_child(_exit(max_ended(1001))), 32,
 	   "3.11 limit: a user can hold 32 traces, including ended ones");
-	if (pipe(full) || pipe(done))
-		bail("pipe");
-	pid = fork();
-	if (!pid) {
+	bail_if(pipe(full) || pipe(done), "pipe");
+	pid = fork_child({
 		max_traces(1001);
 		_exit(write(full[1], &byte, 1) != 1 || read(done[0], &byte, 1) != 1);
-	}
-	if (read(full[0], &byte, 1) != 1)
-		bail("a user's traces");
+	});
+	bail_if(read(full[0], &byte, 1) != 1, "a user's traces");
 	is(in_child(_exit(max_traces(1002))), 4,
 	   "3.11 limit: all users without CAP_PERFMON can have twelve traces");
 	fd = trace_create("still", "none:*", 0, 0, &slot);
 	ok(fd >= 0, "3.11 limit: root can still create a trace");
 	close(fd);
-	if (write(done[1], &byte, 1) != 1)
-		bail("pipe");
+	bail_if(write(done[1], &byte, 1) != 1, "pipe");
 	waitpid(pid, NULL, 0);
 	close(full[0]);
 	close(full[1]);
@@ -337,10 +320,7 @@ static void test_paranoid(void)
 
 	read_file(sysctl, before, sizeof(before));
 	for (int level = 1; level >= -1; level--) {
-		char text[4];
-
-		snprintf(text, sizeof(text), "%d", level);
-		write_file(sysctl, text);
+		write_file(sysctl, format_text("%d", level));
 		is(in_child(_exit(try_kernel_events(1001, -1))), EPERM,
 		   "9.3 perf_event_paranoid %d: the kernel's events are EPERM for a user", level);
 	}
@@ -355,7 +335,7 @@ int main(void)
 	int slot, roots_fd;
 
 	trace_load();
-	answers = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	answers = map_memory(4096, MAP_SHARED);
 	plan(24 + 4);
 	roots_fd = trace_create("roots", "none:*", 0, 0, &slot);
 	first = start_writer(1001, "users:x");

@@ -20,7 +20,7 @@
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `FUZZ_SECONDS` | the time of each fuzzer: by default 0.5 seconds of CPU time and at most 1,024 cases, and 3 seconds with `LONG=1` |
+//! | `FUZZ_SECONDS` | the time of each fuzzer: by default 0.5 seconds of CPU time and at most 1,024 cases, and 1.5 seconds with `LONG=1` |
 //! | `FUZZ_SEED` | the seed of the first 16 inputs: by default 0, and random with `LONG=1`; a failure prints the seed of the failing input |
 //! | `FUZZ_SAVE` | a directory: each input is written to a file before the parser gets it, so that the input of a fuzzer that was killed is known |
 //! | `FUZZ_INPUT` | a file: the fuzzer runs this input only |
@@ -240,7 +240,8 @@ impl Fuzzer {
     }
 }
 
-fn is_long_run() -> bool {
+/// Returns true if the long form of the tests runs (`LONG`, see Documentation/testing.md).
+pub fn is_long_run() -> bool {
     env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }
 
@@ -251,7 +252,7 @@ fn number_from_env<T: std::str::FromStr>(name: &str) -> Option<T> {
 }
 
 fn limits_from_env() -> FuzzerLimits {
-    let usual = is_long_run().then_some(3.0);
+    let usual = is_long_run().then_some(1.5);
     match number_from_env("FUZZ_SECONDS").or(usual) {
         Some(seconds) => FuzzerLimits {
             time: Duration::from_secs_f64(seconds),

@@ -8,8 +8,7 @@
 //! pfc --device /dev/shm/counters watch
 //! ```
 //!
-//! Every 10 seconds the program adds and removes a simulated disk, and adds a new simulated network
-//! device. Every 14 seconds CPU 1 goes offline for 7 seconds.
+//! Every 10 seconds the program adds and removes a simulated disk.
 #![allow(clippy::disallowed_methods, reason = "an example with ASCII arguments")]
 
 use std::path::PathBuf;
@@ -22,36 +21,22 @@ use perfcounters::fake::{Cpu, Fake};
 /// Milliseconds between two updates.
 const TICK_MS: u64 = 10;
 
-/// The simulated counters: name, events per second on CPU 0, and help text. CPU n counts n + 1
-/// times as many events as CPU 0.
-const EVENTS: &[(&str, i64, &str)] = &[
-    (
-        "sched/context_switches",
-        4200,
-        "switches from one task to another",
-    ),
-    ("sched/wakeups", 2100, "tasks woken up"),
-    ("sched/migrations", 37, "tasks moved to another CPU"),
-    ("sched/forks", 5, "tasks created"),
-    ("syscalls/read", 18_000, "calls of read(2)"),
-    ("syscalls/write", 9_000, "calls of write(2)"),
-    ("syscalls/openat", 700, "calls of openat(2)"),
-    ("syscalls/futex", 150_000, "calls of futex(2)"),
-    ("syscalls/getpid", 0, "calls of getpid(2)"),
-    ("irq/4/ttyS0", 3, "interrupts of line 4"),
-    ("irq/24/nvme0q1", 900, "interrupts of line 24"),
-    ("irq/vector/local_timer", 250, "local timer interrupts"),
-    ("softirq/net_rx", 1200, "softirqs that received packets"),
-    ("softirq/timer", 240, "softirqs that ran timers"),
-    ("softirq/rcu", 180, "softirqs that ran RCU callbacks"),
-    ("mm/page_faults_user", 640, "page faults of user code"),
-    ("mm/page_faults_kernel", 12, "page faults of the kernel"),
-    (
-        "odd/\"quoted\" \\ {braces}, # é/events",
-        1,
-        "a name and a \"help\" that are hard to \\write",
-    ),
+/// The simulated counters of events: name, and events per second on CPU 0. CPU n counts n + 1 times
+/// as many events as CPU 0.
+const EVENTS: &[(&str, i64)] = &[
+    ("sched/context_switches", 4200),
+    ("sched/forks", 5),
+    ("syscalls/read", 18_000),
+    ("syscalls/getpid", 0),
+    ("irq/24/nvme0q1", 900),
+    ("irq/vector/local_timer", 250),
+    ("softirq/net_rx", 1200),
+    ("net/eth0/rx_packets", 800),
+    ("odd/\"quoted\" \\ {braces}, # é/events", 1),
 ];
+
+/// The help text of all simulated counters, with characters that formats must escape.
+const HELP: &str = "a \"help\" that is hard to \\write";
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
@@ -63,82 +48,36 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let extra: u32 = args.next().unwrap_or("0".into()).parse()?;
     let mut fake = Fake::create(&path, nr_cpus, 1)?;
 
+    let counter = |(name, rate): &(&'static str, i64)| {
+        let spec = spec(name, Kind::Counter, Unit::Events, 0);
+        (spec, *rate)
+    };
+    let mut specs: Vec<(Spec<'_>, i64)> = EVENTS.iter().map(counter).collect();
+    let bytes = spec("net/eth0/rx_bytes", Kind::Counter, Unit::Bytes, 0);
+    let time = spec("sched/run_time", Kind::Time, Unit::Seconds, -9);
+    specs.extend([(bytes, 1_200_000), (time, 430_000_000)]);
     let mut rates = Vec::new();
-    for (name, rate, help) in EVENTS {
-        rates.push((
-            add(&mut fake, &spec(name, help, Kind::Counter, Unit::Events, 0))?,
-            *rate,
-        ));
+    for (spec, rate) in &specs {
+        rates.push((add(&mut fake, spec)?, *rate));
     }
     for n in 0..extra {
-        rates.push((
-            add(&mut fake, &Spec::counter(format!("extra/{n}").as_bytes()))?,
-            i64::from(n),
-        ));
+        let number = add(&mut fake, &Spec::counter(format!("extra/{n}").as_bytes()))?;
+        rates.push((number, i64::from(n)));
     }
-    for dev in ["eth0", "lo"] {
-        for (what, unit, rate) in [
-            ("rx_packets", Unit::Packets, 800),
-            ("rx_bytes", Unit::Bytes, 1_200_000),
-            ("tx_packets", Unit::Packets, 300),
-            ("tx_bytes", Unit::Bytes, 90_000),
-        ] {
-            let name = format!("net/{dev}/{what}");
-            rates.push((
-                add(&mut fake, &spec(&name, "", Kind::Counter, unit, 0))?,
-                rate,
-            ));
-        }
-    }
-    let time = spec(
-        "sched/run_time",
-        "time tasks ran",
-        Kind::Time,
-        Unit::Seconds,
-        -9,
-    );
-    rates.push((add(&mut fake, &time)?, 430_000_000));
-    let gauge = add(
-        &mut fake,
-        &spec(
-            "sched/runnable",
-            "tasks that can run",
-            Kind::Gauge,
-            Unit::None,
-            0,
-        ),
-    )?;
-    let peak = spec(
-        "sched/latency_max",
-        "longest wait",
-        Kind::Peak,
-        Unit::Seconds,
-        -9,
-    );
+    let gauge = spec("sched/runnable", Kind::Gauge, Unit::None, 0);
+    let gauge = add(&mut fake, &gauge)?;
+    let peak = spec("sched/latency_max", Kind::Peak, Unit::Seconds, -9);
     let peak = add(&mut fake, &peak)?;
-    let latency = add(
-        &mut fake,
-        &Spec {
-            nr_slots: 40,
-            ..spec(
-                "block/sda/latency",
-                "time of a request",
-                Kind::Histogram,
-                Unit::Seconds,
-                -9,
-            )
-        },
-    )?;
+    let mut latency = spec("block/sda/latency", Kind::Histogram, Unit::Seconds, -9);
+    latency.nr_slots = 40;
+    let latency = add(&mut fake, &latency)?;
 
     let cpus: Vec<Cpu> = (0..nr_cpus).map(|n| fake.cpu(n)).collect();
     let mut seed = 1u64;
     for tick in 0u64.. {
         std::thread::sleep(Duration::from_millis(TICK_MS));
-        update_devices(&mut fake, tick, nr_cpus)?;
+        update_disk(&mut fake, tick)?;
         for (n, cpu) in cpus.iter().enumerate() {
-            if n == 1 && is_offline(tick) {
-                continue;
-            }
             for (instance, rate) in &rates {
                 let scaled = rate * TICK_MS as i64 * (n as i64 + 1);
                 let delta = (scaled + random(&mut seed, 1000)) / 1000;
@@ -162,39 +101,21 @@ fn add(fake: &mut Fake, spec: &Spec<'_>) -> Result<u32, &'static str> {
     fake.add(spec).map_err(|e| e.advice())
 }
 
-fn is_offline(tick: u64) -> bool {
-    tick / 700 % 2 == 1
-}
-
-/// Sets the online state of CPU 1 at each tick. Once per second, adds or removes simulated devices.
-fn update_devices(fake: &mut Fake, tick: u64, nr_cpus: u32) -> Result<(), &'static str> {
-    if nr_cpus > 1 {
-        fake.set_online(1, !is_offline(tick));
-    }
-    if tick % 100 != 0 {
-        return Ok(());
-    }
-    let second = tick / 100;
+/// Adds and removes the simulated disk.
+fn update_disk(fake: &mut Fake, tick: u64) -> Result<(), &'static str> {
     let disk = "block/sdb/reads";
-    let result = match second % 10 {
-        2 => fake.add_counter(disk).map(drop),
-        7 => fake.find(disk).map_or(Ok(()), |n| fake.del(n)),
-        5 => fake
-            .add_counter(&format!("net/veth{second}/rx_packets"))
-            .map(drop),
+    let result = match tick % 1000 {
+        200 => fake.add_counter(disk).map(drop),
+        700 => fake.find(disk).map_or(Ok(()), |n| fake.del(n)),
         _ => Ok(()),
     };
-    result.map_err(|e| e.advice())?;
-    if let Some(n) = fake.find(disk) {
-        fake.cpu(0).adjust(n, 321);
-    }
-    Ok(())
+    result.map_err(|e| e.advice())
 }
 
-fn spec<'a>(name: &'a str, help: &'a str, kind: Kind, unit: Unit, exponent: i8) -> Spec<'a> {
+fn spec(name: &str, kind: Kind, unit: Unit, exponent: i8) -> Spec<'_> {
     Spec {
         name: name.as_bytes(),
-        help: help.as_bytes(),
+        help: HELP.as_bytes(),
         kind: kind as u16,
         unit: unit as u16,
         exponent,

@@ -161,6 +161,19 @@ impl Counters {
         }
     }
 
+    /// Calls [`Self::snapshot_any`]. If the boot id has changed, which happens only in a regular
+    /// file, opens the file again, and takes the snapshot then. The second value is true if the
+    /// file was opened again.
+    pub fn snapshot_or_reopen(&mut self, pattern: &Pattern) -> Result<(Snapshot, bool), Error> {
+        match self.snapshot_any(pattern) {
+            Err(Error::Reloaded) => {
+                *self = Self::open_path(&self.path)?;
+                Ok((self.snapshot_any(pattern)?, true))
+            }
+            other => Ok((other?, false)),
+        }
+    }
+
     /// Copies the values of a selection into a buffer of the caller, one row of
     /// [`Selection::width`] values for each possible CPU. The buffer can be reused: the function
     /// reallocates the buffer only if its capacity is too small.

@@ -5,8 +5,7 @@
 #![allow(clippy::disallowed_methods, reason = "texts of a test")]
 
 use std::fs::{self, File};
-use std::io::{Read, Write};
-use std::os::unix::fs::FileExt;
+use std::io::Read;
 use std::path::Path;
 
 use counters_rules::abi::{Header, DESC_OFFSET};
@@ -174,33 +173,8 @@ fn library_instances_that_overlap_are_refused() {
     assert_eq!(all.find("after").expect("there").unknown_kind, None);
 }
 
-/// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
-fn is_long_run() -> bool {
-    std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
-}
-
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if is_long_run() { 200 } else { 50 }))]
-    #[test]
-    fn library_changed_headers_cause_no_crash(
-        words in prop::collection::vec((0..140u64, prop_oneof![
-            any::<u64>(), 0..10u64, (0..10u64, 0..10u64).prop_map(|(a, b)| (a << 32) | b),
-            Just(u64::MAX), (0..64u32).prop_map(|b| 1 << b),
-        ]), 1..4),
-        len in prop_oneof![Just(DESC_OFFSET + 65_536 * 256), 0..100_000u64],
-    ) {
-        let (_fake, _, bytes) = create_valid_file();
-        let file = temporary_file_of(&bytes);
-        let f = File::options().write(true).open(&file).expect("ours");
-        for (at, word) in words.iter().filter(|(at, _)| ![2, 3].contains(at)) {
-            // Leave words 2 and 3, which hold the generation, unchanged: with a wrong generation
-            // the reader would only repeat its copies.
-            f.write_at(&word.to_ne_bytes(), at * 8).expect("ours");
-        }
-        f.set_len(len).expect("sparse");
-        let _ = read_all_counters(&file);
-    }
-
+    #![proptest_config(ProptestConfig::with_cases(if fuzz::is_long_run() { 200 } else { 50 }))]
     #[test]
     fn library_changed_descriptors_cause_no_crash(
         words in prop::collection::vec((0..192u64, any::<u64>()), 1..20),
@@ -219,20 +193,6 @@ proptest! {
         }
         read_all_counters(Path::new(&path)).ok();
     }
-}
-
-#[test]
-fn library_text_is_never_a_crash() {
-    let mut noise = Vec::new();
-    let mut n = 1u64;
-    for _ in 0..4096 {
-        n ^= n << 13;
-        n ^= n >> 7;
-        n ^= n << 17;
-        noise.write_all(&n.to_ne_bytes()).expect("memory");
-    }
-    let file = temporary_file_of(&noise);
-    let _ = read_all_counters(&file);
 }
 
 #[test]

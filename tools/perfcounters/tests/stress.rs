@@ -14,11 +14,6 @@ const NR_CPUS: u32 = 2;
 /// loaded machine.
 const MAX_TEST_DURATION: Duration = Duration::from_secs(900);
 
-/// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
-fn is_long_run() -> bool {
-    std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
-}
-
 /// Calls `reader` repeatedly while each of `workers` runs in a loop on its own thread. Returns when
 /// the usual duration of the test is over and a call of `reader` has returned true. Returns after
 /// `MAX_TEST_DURATION` at the latest.
@@ -36,7 +31,7 @@ fn run_reader_beside_workers(
                 }
             });
         }
-        let time = Duration::from_millis(if is_long_run() { 1500 } else { 300 });
+        let time = Duration::from_millis(if fuzz::is_long_run() { 1500 } else { 300 });
         let begin = Instant::now();
         // Stop the other threads even after a failed assertion: otherwise the scope would wait for
         // them forever.

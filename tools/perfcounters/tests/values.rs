@@ -50,13 +50,8 @@ fn operations() -> impl Strategy<Value = Operation> {
 /// instance is live, and the value on each CPU.
 type Model = HashMap<u8, (u32, bool, [i64; 3])>;
 
-/// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
-fn is_long_run() -> bool {
-    std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
-}
-
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if is_long_run() { 64 } else { 16 }))]
+    #![proptest_config(ProptestConfig::with_cases(if fuzz::is_long_run() { 64 } else { 16 }))]
     #[test]
     fn r0_5_values_are_what_was_added(operations in prop::collection::vec(operations(), 1..200)) {
         let (mut fake, path) = Fake::in_memory(3, 1).expect("memory");

@@ -4,7 +4,7 @@
 //! follow the formula x * 16807 mod (2^31 - 1), and must be evenly distributed.
 #![cfg(not(loom))]
 
-use perfmon_rules::random::Random;
+use perfmon_rules::period::Random;
 use proptest::prelude::*;
 
 const GENERATOR_MODULUS: u64 = (1 << 31) - 1;

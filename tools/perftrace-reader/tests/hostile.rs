@@ -177,25 +177,8 @@ fn read_rounds(bytes: &[u8], key: u64, flight: bool, lost: u64) -> (u64, u64) {
     (totals.cut, totals.events)
 }
 
-/// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
-fn is_long_run() -> bool {
-    std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
-}
-
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if is_long_run() { 400 } else { 100 }, failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn r3_7_any_bytes_are_records_or_cut(bytes in proptest::collection::vec(any::<u8>(), 0..3000)) {
-        for layout in ALL_LAYOUTS {
-            let (valid_bytes, cut) = parse_all_records(&bytes, layout);
-            prop_assert!(valid_bytes + cut <= bytes.len());
-        }
-        for key in [17, SHARED_KEY] {
-            read_rounds(&bytes, key, false, 5);
-            read_rounds(&bytes, key, true, 5);
-        }
-    }
+    #![proptest_config(ProptestConfig { cases: if fuzz::is_long_run() { 400 } else { 100 }, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn r3_7_changed_bytes_are_records_or_cut(
@@ -238,15 +221,6 @@ proptest! {
         // the bytes. An incomplete last record must not count as invalid bytes (`cut`).
         if len % 8 == 0 {
             prop_assert_eq!(parse_all_records(&bytes[..len], ALL_LAYOUTS[2]).1, 0);
-        }
-    }
-
-    #[test]
-    fn r3_7_any_text_of_fields_is_parsed_or_refused(text in "[a-z0-9_: ]{0,80}", bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
-        if let Some(fields) = fields::parse_fields(&text) {
-            if let Some(size) = fields::encoded_fields_size(&fields, &bytes) {
-                prop_assert!(size <= bytes.len());
-            }
         }
     }
 }

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgGroup, Args, Parser, Subcommand};
 use perfcounters::{Pattern, DEVICE};
 
 use crate::export;
@@ -363,9 +363,11 @@ pub struct SnapshotArgs {
 
 /// Arguments of `pfc export`.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("format").required(true).args(["openmetrics", "mmv"]))]
 pub struct ExportArgs {
-    #[command(flatten)]
-    pub format: export::FormatArg,
+    /// Write OpenMetrics 1.0 text, for Prometheus and compatible systems
+    #[arg(long)]
+    pub openmetrics: bool,
     /// Maintain metrics mmv.NAME.* for Performance Co-Pilot
     #[arg(long, value_name = "NAME", conflicts_with_all = ["output", "listen"])]
     pub mmv: Option<String>,

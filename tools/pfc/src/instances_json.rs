@@ -3,11 +3,10 @@
 //! Writes the JSON format of `pfc list`, `pfc read` and `pfc snapshot`: one object, with one line
 //! per instance. All values in the JSON format are exact integers.
 
-use std::fmt::Display;
 use std::io::{self, Write};
 
 use perfcounters::{Catalogue, Instance, Kind, Reading, Snapshot};
-use serde_json::json;
+use serde_json::{json, Value};
 
 use crate::time;
 
@@ -17,8 +16,11 @@ pub fn write_instance_list<'a>(
     instances: impl Iterator<Item = &'a Instance>,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    write!(out, "{{{}", format_catalogue_identity(catalogue))?;
-    write_instance_entries(instances.map(format_instance_fields), out)
+    let head = json!({
+        "generation": catalogue.generation(),
+        "boot_id": time::format_boot_id(&catalogue.boot_id()),
+    });
+    write_object(&head, instances.map(instance_json), out)
 }
 
 /// Writes the JSON object of `pfc read` and `pfc snapshot`, which has the instances with their
@@ -31,89 +33,63 @@ pub fn write_instance_values<'a>(
     out: &mut impl Write,
 ) -> io::Result<()> {
     let stamp = snapshot.stamp();
-    write!(
-        out,
-        "{{{},\"realtime_ns\":{},\"monotonic_ns\":{},\"consistent\":{},\"cpus\":{},\"online\":{}",
-        format_catalogue_identity(snapshot.catalogue()),
-        stamp.realtime_ns,
-        stamp.monotonic_ns,
-        stamp.consistent,
-        format_json_array(snapshot.cpus()),
-        format_json_array(snapshot.online()),
-    )?;
-    let entry = |r: Reading<'_>| {
-        format!(
-            "{}{}",
-            format_instance_fields(r.instance()),
-            format_value_fields(&r, per_cpu)
-        )
+    let head = json!({
+        "generation": stamp.generation,
+        "boot_id": time::format_boot_id(&stamp.boot_id),
+        "realtime_ns": stamp.realtime_ns,
+        "monotonic_ns": stamp.monotonic_ns,
+        "consistent": stamp.consistent,
+        "cpus": snapshot.cpus(),
+        "online": snapshot.online(),
+    });
+    // The field `value` of an instance is the total over all CPUs. For a histogram, `value` is the
+    // number of values that were counted, and the field `buckets` has the count of each bucket.
+    let instance = |r: Reading<'_>| {
+        let histogram = r.instance().kind == Kind::Histogram;
+        let mut object = instance_json(r.instance());
+        object["value"] = json!(r.total());
+        if histogram {
+            object["buckets"] = json!(r.combined());
+        }
+        if per_cpu {
+            let values = r.per_cpu().map(|(_, slots)| match slots {
+                [value] if !histogram => json!(value),
+                slots => json!(slots),
+            });
+            object["per_cpu"] = values.collect();
+        }
+        object
     };
-    write_instance_entries(readings.map(entry), out)
+    write_object(&head, readings.map(instance), out)
 }
 
-fn write_instance_entries(
-    entries: impl Iterator<Item = String>,
+/// Writes the object `head` with the additional member `instances`, an array with one line for each
+/// instance.
+fn write_object(
+    head: &Value,
+    instances: impl Iterator<Item = Value>,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    write!(out, ",\"instances\":[")?;
-    for (n, entry) in entries.enumerate() {
+    let head = head.to_string();
+    write!(out, "{},\"instances\":[", head.trim_end_matches('}'))?;
+    for (n, instance) in instances.enumerate() {
         let comma = if n == 0 { "" } else { "," };
-        write!(out, "{comma}\n  {{{entry}}}")?;
+        write!(out, "{comma}\n  {instance}")?;
     }
     writeln!(out, "\n]}}")
 }
 
-fn format_catalogue_identity(catalogue: &Catalogue) -> String {
-    format!(
-        "\"generation\":{},\"boot_id\":\"{}\"",
-        catalogue.generation(),
-        time::format_boot_id(&catalogue.boot_id())
-    )
-}
-
-fn format_instance_fields(instance: &Instance) -> String {
-    format!(
-        "\"number\":{},\"name\":{},\"kind\":\"{}\",\"unit\":\"{}\",\"exponent\":{},\
-         \"state\":\"{}\",\"incarnation\":{},\"created_ns\":{},\"ended_ns\":{},\"help\":{}",
-        instance.number,
-        json!(instance.name),
-        instance.kind_name(),
-        instance.unit.name(),
-        instance.exponent,
-        instance.state.name(),
-        instance.incarnation,
-        instance.created_ns,
-        instance.ended_ns,
-        json!(instance.help)
-    )
-}
-
-/// Formats the values of one instance as JSON. The field `value` of an instance is the total over
-/// all CPUs. For a histogram, `value` is the number of values that were counted, and the field
-/// `buckets` has the count of each bucket.
-fn format_value_fields(r: &Reading<'_>, per_cpu: bool) -> String {
-    let histogram = r.instance().kind == Kind::Histogram;
-    let mut text = format!(",\"value\":{}", r.total());
-    if histogram {
-        text.push_str(&format!(
-            ",\"buckets\":{}",
-            format_json_array(&r.combined())
-        ));
-    }
-    if per_cpu {
-        let cpus: Vec<String> = r
-            .per_cpu()
-            .map(|(_, slots)| match slots {
-                [value] if !histogram => value.to_string(),
-                slots => format_json_array(slots),
-            })
-            .collect();
-        text.push_str(&format!(",\"per_cpu\":{}", format_json_array(&cpus)));
-    }
-    text
-}
-
-fn format_json_array<T: Display>(items: &[T]) -> String {
-    let items: Vec<String> = items.iter().map(T::to_string).collect();
-    format!("[{}]", items.join(","))
+fn instance_json(instance: &Instance) -> Value {
+    json!({
+        "number": instance.number,
+        "name": instance.name,
+        "kind": instance.kind_name(),
+        "unit": instance.unit.name(),
+        "exponent": instance.exponent,
+        "state": instance.state.name(),
+        "incarnation": instance.incarnation,
+        "created_ns": instance.created_ns,
+        "ended_ns": instance.ended_ns,
+        "help": instance.help,
+    })
 }

@@ -67,12 +67,6 @@ impl ScaledUnit {
         }
     }
 
-    /// Formats a rate as [`Self::format_amount`] does. The formatted rate does not contain the
-    /// words "per second".
-    pub fn format_rate(self, per_second: f64) -> String {
-        self.format_amount(per_second)
-    }
-
     /// Returns the factor by which amounts are multiplied when instances with different units are
     /// sorted. After the multiplication, amounts of different units are roughly comparable. If
     /// amounts were sorted without a factor, the instances with the smallest units would come first

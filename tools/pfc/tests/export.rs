@@ -60,38 +60,6 @@ fn pfc_export_counters_have_type_unit_help_and_birth() {
 }
 
 #[test]
-fn pfc_export_help_is_of_the_family_not_of_its_first_instance() {
-    let mut device = Device::new(1);
-    for (name, help) in [
-        ("perfcounters/interrupts/time", "Time in the NMI handler"),
-        ("perfcounters/faults/time", "Time in page faults"),
-        ("perfcounters/faults/served", "Page faults"),
-    ] {
-        let spec = Spec {
-            name: name.as_bytes(),
-            help: help.as_bytes(),
-            kind: Kind::Time as u16,
-            unit: Unit::Seconds as u16,
-            exponent: -9,
-            nr_slots: 1,
-        };
-        device.fake.add(&spec).expect("room");
-    }
-    let all = exported_lines(&device, &["perfcounters/"]);
-    let help = "# HELP perfcounters_perfcounters";
-    assert_eq!(
-        lines_of(&all, help),
-        [
-            format!("{help}_time_seconds values named time of perfcounters/; distinguished by the label name"),
-            format!("{help}_served_seconds Page faults"),
-        ]
-    );
-    // The help text of a metric is the same if only some of its instances are selected.
-    let some = exported_lines(&device, &["perfcounters/faults/time"]);
-    assert_eq!(lines_of(&some, help), lines_of(&all, help)[..1]);
-}
-
-#[test]
 fn pfc_export_time_is_in_exact_seconds() {
     let device = Device::with_instances();
     let all = exported_lines(&device, &["run_time", "--sum"]);
@@ -293,8 +261,6 @@ fn pfc_export_takes_patterns_and_exit_codes_as_the_others() {
     }
     let run = pfc(&["export", "--openmetrics", "--device", "/nonexistent"]);
     assert!(run.exit_status == Some(2) && run.err.contains("modprobe perfcounters"));
-    assert!(pfc(&["export", "--help"]).out.contains("Examples:"));
-    assert!(pfc(&["completions", "bash"]).ok().contains("--openmetrics"));
 }
 
 #[test]

@@ -58,6 +58,7 @@ fn pfc_each_command_has_a_manual_page_that_says_what_its_help_says() {
         let help = help_of(&page);
         assert!(text.contains(".SH EXAMPLES\n"), "{page} has no examples");
         assert!(help.contains("Examples:"), "{page}: --help has no examples");
+        assert!(help.lines().all(|l| l.chars().count() <= 100), "{page}");
         let missing: Vec<_> = options(&help)
             .difference(&options(&plain))
             .copied()

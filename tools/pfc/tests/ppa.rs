@@ -101,20 +101,6 @@ fn r4_2_tasks_options_and_commands_do_not_mix() {
 }
 
 #[test]
-fn r4_2_help_has_examples() {
-    for args in [
-        &["ppa", "--help"][..],
-        &["ppa", "record", "--help"],
-        &["ppa", "report", "-h"],
-    ] {
-        assert!(pfc(args).ok().contains("Examples:"), "{args:?}");
-    }
-    for command in ["on", "off", "status"] {
-        assert!(pfc(&["ppa", command, "--help"]).ok().contains("--json"));
-    }
-}
-
-#[test]
 fn r4_2_without_the_module_it_says_what_to_do() {
     if std::path::Path::new(ppa::DEVICE).exists() {
         return;

@@ -5,8 +5,6 @@
 
 mod device;
 
-use std::fs;
-
 use device::{assert_refused, pfc};
 
 #[test]
@@ -66,35 +64,6 @@ fn r3_10_a_bad_filter_has_a_caret_under_it() {
     assert_refused(&["trace", "start", "a", "-e", "a b"], "invalid marker name");
     let long = vec!["x".repeat(20); 13].join(",");
     assert_refused(&["trace", "start", "a", "-e", &long], "at most 255");
-}
-
-#[test]
-fn r3_11_help_has_examples() {
-    for command in ["start", "stop", "snapshot", "live", "list"] {
-        let text = pfc(&["trace", command, "--help"]).ok();
-        assert!(text.contains("Examples:"), "{command}: {text}");
-        assert!(text.lines().all(|l| l.len() <= 100), "{command}: {text}");
-    }
-    let text = pfc(&["trace", "--help"]).ok();
-    assert!(text.contains("babeltrace2"), "{text}");
-}
-
-#[test]
-fn r3_11_there_are_manual_pages_and_completions() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let directory = directory.path();
-    assert_eq!(pfc(&["man", directory.to_str().expect("text")]).ok(), "");
-    for page in ["pfc-trace", "pfc-trace-start", "pfc-trace-snapshot"] {
-        let text = fs::read_to_string(directory.join(format!("{page}.1"))).expect(page);
-        assert!(text.contains(".SH EXAMPLES"), "{page}");
-    }
-    for shell in ["bash", "zsh", "fish"] {
-        let text = pfc(&["completions", shell]).ok();
-        assert!(
-            text.contains("snapshot") && text.contains("all-users"),
-            "{shell}"
-        );
-    }
 }
 
 #[test]

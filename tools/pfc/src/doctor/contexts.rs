@@ -10,8 +10,9 @@ use std::path::Path;
 use perfmon::{Context, Map, Scope, DEVICE};
 use rustix::thread::gettid;
 
+use super::kernel_log::find_last_message;
 use super::modules::CheckedModules;
-use super::{devices, module, note_check, ok_check, problem_check, read_trimmed_file, Check};
+use super::{devices, note_check, ok_check, problem_check, read_trimmed_file, Check};
 use crate::stat::assign::assign;
 use crate::stat::events::{is_privileged, Machine};
 use crate::stat::{syscall_failure, ContextConfig};
@@ -21,7 +22,7 @@ use crate::target::is_ebusy;
 /// read, because the kernel loads PMU descriptions when the first context is created.
 pub fn run_context_checks(modules: &CheckedModules) -> Vec<Check> {
     let created = modules
-        .has_module(("perfmon", true))
+        .is_loaded("perfmon")
         .then(|| Context::create(Scope::Thread).map(drop));
     let map = Map::read().unwrap_or_default();
     let cpu = CpuInfo::read();
@@ -31,7 +32,7 @@ pub fn run_context_checks(modules: &CheckedModules) -> Vec<Check> {
         .is_some_and(|r| r.as_ref().is_err_and(is_ebusy));
     let has_pmu = cpu.has_pmu(&map);
     vec![
-        devices::check_contexts_device(modules),
+        devices::CONTEXTS_DEVICE.check(modules),
         check_pmu_presence(&cpu, has_pmu),
         check_pmu_description(modules, &map, &cpu, has_pmu),
         check_nmi_watchdog(has_pmu),
@@ -110,7 +111,7 @@ fn check_pmu_description(
     has_pmu: bool,
 ) -> Check {
     let subject = "description";
-    if !modules.has_module(("perfmon", true)) {
+    if !modules.is_loaded("perfmon") {
         return note_check(subject, PERFMON_NOT_LOADED);
     }
     if let Some(d) = &map.hardware {
@@ -126,11 +127,11 @@ fn check_pmu_description(
         "no PMU description for this processor",
         cpu.pmu_module_name(),
     );
-    let found = match module::read_kernel_log(|message| message.starts_with("perfmon: ")).pop() {
+    let found = match find_last_message(|message| message.starts_with("perfmon: ")) {
         Some(message) => format!("{missing}; kernel log: {message}"),
         None => missing.to_owned(),
     };
-    match modules.has_module((name, true)) {
+    match modules.is_loaded(name) {
         false => problem_check(subject, found, format!("load it: modprobe {name}")),
         true => problem_check(
             subject,
@@ -298,7 +299,7 @@ fn check_context_attachment(
 ) -> Check {
     let subject = "load";
     match attached {
-        None if !modules.has_module(("perfmon", true)) => note_check(subject, PERFMON_NOT_LOADED),
+        None if !modules.is_loaded("perfmon") => note_check(subject, PERFMON_NOT_LOADED),
         None if !has_pmu => ok_check(subject, "not tried: there is no PMU"),
         None => problem_check(
             subject,

@@ -10,95 +10,96 @@ use super::modules::CheckedModules;
 use super::{note_check, ok_check, problem_check, Check};
 use crate::permissions::DevicePermissions;
 
-pub fn check_counters_device(modules: &CheckedModules) -> Check {
-    check_device_access(
-        modules,
-        "perfcounters",
-        "device",
-        perfcounters::DEVICE,
-        false,
-    )
-}
-
-pub fn check_counter_names_device(modules: &CheckedModules) -> Check {
-    check_device_access(
-        modules,
-        "perfcounters",
-        "names",
-        "/dev/perfcounters_names",
-        false,
-    )
-}
-
-pub fn check_contexts_device(modules: &CheckedModules) -> Check {
-    match should_check_device(modules, "perfmon", perfmon::DEVICE) {
-        true => check_device_access(modules, "perfmon", "device", perfmon::DEVICE, true),
-        false => note_check("device", "perfmon is not loaded; there are no PMU counters")
-            .with_remedy("modprobe perfmon"),
-    }
-}
-
-pub fn check_accounting_device(modules: &CheckedModules) -> Check {
-    match should_check_device(modules, "ppa", ppa::DEVICE) {
-        true => check_device_access(modules, "ppa", "device", ppa::DEVICE, false),
-        false => note_check("device", "ppa is not loaded; tasks cannot be accounted")
-            .with_remedy("modprobe ppa"),
-    }
-}
-
-pub fn check_tracing_device(modules: &CheckedModules) -> Check {
-    match should_check_device(modules, "perftrace", perftrace_reader::DEVICE) {
-        true => check_device_access(
-            modules,
-            "perftrace",
-            "device",
-            perftrace_reader::DEVICE,
-            true,
-        ),
-        false => note_check(
-            "device",
-            "perftrace is not loaded; programs cannot be traced",
-        )
-        .with_remedy("modprobe perftrace"),
-    }
-}
-
-/// Returns true if the module `name` is loaded or its device file exists. A device without a loaded
-/// module and without a device file is not checked, because not every machine loads the module.
-fn should_check_device(modules: &CheckedModules, name: &str, device: &str) -> bool {
-    modules.has_module((name, true)) || Path::new(device).exists()
-}
-
-/// Checks a device of the module `name`.
-fn check_device_access(
-    modules: &CheckedModules,
-    name: &str,
+/// A device file that `pfc doctor` checks.
+pub struct DeviceFile {
+    module: &'static str,
     subject: &'static str,
-    path: &str,
+    path: &'static str,
+    /// True if pfc opens the device for writing, too.
     write: bool,
-) -> Check {
-    let Some(permissions) = DevicePermissions::read(path) else {
-        return match modules.has_module((name, true)) {
-            true => problem_check(
-                subject,
-                format!("{path} does not exist, although the module is loaded"),
-                "/dev must be a devtmpfs, and not of a container; udevadm trigger creates its files again",
-            ),
-            false => note_check(subject, format!("{path} is created when {name} is loaded")),
+    /// The consequence if the module is not loaded. `None` for the devices of perfcounters: the
+    /// checks of the modules report whether perfcounters is loaded.
+    missing: Option<&'static str>,
+}
+
+pub const COUNTERS_DEVICE: DeviceFile = DeviceFile {
+    module: "perfcounters",
+    subject: "device",
+    path: perfcounters::DEVICE,
+    write: false,
+    missing: None,
+};
+
+pub const COUNTER_NAMES_DEVICE: DeviceFile = DeviceFile {
+    subject: "names",
+    path: "/dev/perfcounters_names",
+    ..COUNTERS_DEVICE
+};
+
+pub const CONTEXTS_DEVICE: DeviceFile = DeviceFile {
+    module: "perfmon",
+    subject: "device",
+    path: perfmon::DEVICE,
+    write: true,
+    missing: Some("there are no PMU counters"),
+};
+
+pub const ACCOUNTING_DEVICE: DeviceFile = DeviceFile {
+    module: "ppa",
+    subject: "device",
+    path: ppa::DEVICE,
+    write: false,
+    missing: Some("tasks cannot be accounted"),
+};
+
+pub const TRACING_DEVICE: DeviceFile = DeviceFile {
+    module: "perftrace",
+    subject: "device",
+    path: perftrace_reader::DEVICE,
+    write: true,
+    missing: Some("programs cannot be traced"),
+};
+
+impl DeviceFile {
+    pub fn check(&self, modules: &CheckedModules) -> Check {
+        let Self {
+            module,
+            subject,
+            path,
+            write,
+            missing,
+        } = *self;
+        let is_loaded = modules.is_loaded(module);
+        // Not every machine loads each module.
+        if let Some(missing) = missing.filter(|_| !is_loaded && !Path::new(path).exists()) {
+            return note_check(subject, format!("{module} is not loaded; {missing}"))
+                .with_remedy(format!("modprobe {module}"));
+        }
+        let Some(permissions) = DevicePermissions::read(path) else {
+            return match is_loaded {
+                true => problem_check(
+                    subject,
+                    format!("{path} does not exist, although the module is loaded"),
+                    "/dev must be a devtmpfs, and not of a container; udevadm trigger creates its files again",
+                ),
+                false => note_check(subject, format!("{path} is created when {module} is loaded")),
+            };
         };
-    };
-    let device = format!("{path} ({})", permissions.format_mode_and_owners());
-    match fs::File::options().read(true).write(write).open(path) {
-        Ok(_) => ok_check(subject, format!("{device} can be opened")),
-        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => problem_check(
-            subject,
-            format!("{device}: permission denied"),
-            permissions.access_remedy(path, write),
-        ),
-        Err(e) => problem_check(
-            subject,
-            format!("{device}: {e}"),
-            format!("see dmesg; load the module again: modprobe -r {name}, modprobe {name}"),
-        ),
+        let device = format!("{path} ({})", permissions.format_mode_and_owners());
+        match fs::File::options().read(true).write(write).open(path) {
+            Ok(_) => ok_check(subject, format!("{device} can be opened")),
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => problem_check(
+                subject,
+                format!("{device}: permission denied"),
+                permissions.access_remedy(path, write),
+            ),
+            Err(e) => problem_check(
+                subject,
+                format!("{device}: {e}"),
+                format!(
+                    "see dmesg; load the module again: modprobe -r {module}, modprobe {module}"
+                ),
+            ),
+        }
     }
 }

@@ -5,31 +5,22 @@
 use std::fs;
 use std::path::Path;
 
-use super::module::ModuleFileError;
-use super::modules::{CheckedModules, ModuleSignature};
-use super::{config, note_check, ok_check, problem_check, read_trimmed_file, Check};
+use super::modules::CheckedModules;
+use super::{note_check, ok_check, problem_check, read_trimmed_file, Check};
 
 /// The kernel series on which the modules are tested, one series per line. `#` begins a comment.
 const SUPPORTED_KERNEL_SERIES: &str = include_str!("../../../rig/kernels");
 
 pub fn run_machine_checks(modules: &CheckedModules) -> Vec<Check> {
+    let is_loaded = modules.is_loaded("perfcounters");
     let mut checks = vec![check_kernel_release()];
-    checks.extend(check_proc_is_mounted(Path::new("/proc/self").exists()));
-    checks.push(config::check_kernel_config());
-    checks.extend(match is_sys_mounted() {
-        true => vec![
-            check_module_signatures(modules),
-            check_secure_boot(),
-            check_lockdown(
-                modules.is_perfcounters_loaded(),
-                modules.perfcounters_signature(),
-            ),
-        ],
-        false => ["signatures", "Secure Boot", "lockdown"]
-            .map(note_sys_is_not_mounted)
-            .into(),
-    });
-    checks.extend([check_perf_event_paranoid(), check_memlock_limit()]);
+    checks.extend(check_proc_is_mounted());
+    checks.extend([
+        check_module_signatures(is_loaded),
+        check_lockdown(is_loaded),
+        check_perf_event_paranoid(),
+        check_memlock_limit(),
+    ]);
     checks
 }
 
@@ -41,22 +32,14 @@ pub fn running_kernel_release() -> String {
 
 /// Checks that /proc is mounted. Without /proc, most other checks find no files, and report modules
 /// and devices as missing.
-fn check_proc_is_mounted(is_mounted: bool) -> Option<Check> {
-    (!is_mounted).then(|| {
+fn check_proc_is_mounted() -> Option<Check> {
+    (!Path::new("/proc/self").exists()).then(|| {
         problem_check(
             "proc",
             "/proc is not mounted; most checks need it",
             "mount -t proc proc /proc",
         )
     })
-}
-
-fn is_sys_mounted() -> bool {
-    Path::new("/sys/kernel").exists()
-}
-
-fn note_sys_is_not_mounted(subject: &'static str) -> Check {
-    note_check(subject, "unknown: /sys is not mounted").with_remedy("mount -t sysfs sysfs /sys")
 }
 
 /// Returns the supported kernel series, such as 7.3.
@@ -89,100 +72,38 @@ fn check_kernel_release() -> Check {
     }
 }
 
-/// Checks whether the kernel requires signed modules, and whether the module perfcounters is
-/// signed.
-fn check_module_signatures(modules: &CheckedModules) -> Check {
+/// The remedy if the kernel accepts signed modules only.
+const SIGN_MODULES_REMEDY: &str =
+    "sign them with a key that the machine trusts; to enrol a key of \
+     your own: mokutil --import CERTIFICATE, then reboot";
+
+/// Checks whether the kernel requires signed modules.
+fn check_module_signatures(is_loaded: bool) -> Check {
+    let subject = "signatures";
     let enforced =
         read_trimmed_file("/sys/module/module/parameters/sig_enforce").as_deref() == Some("Y");
-    match (enforced, modules.is_perfcounters_loaded()) {
-        (false, _) => ok_check("signatures", "not required"),
-        (true, true) => ok_check("signatures", "required; the loaded modules were accepted"),
-        (true, false) => check_required_signature(modules.perfcounters_signature()),
+    match (enforced, is_loaded) {
+        (false, _) => ok_check(subject, "not required"),
+        (true, true) => ok_check(subject, "required; the loaded modules were accepted"),
+        (true, false) => note_check(subject, "required; unsigned modules are rejected")
+            .with_remedy(SIGN_MODULES_REMEDY),
     }
 }
 
-/// The command that makes the kernel trust a signing key.
-const ENROL_KEY_COMMAND: &str = "mokutil --import CERTIFICATE, then reboot";
-
-/// Checks the signature of perfcounters.ko on a machine that requires signed modules.
-fn check_required_signature(signature: ModuleSignature) -> Check {
-    let subject = "signatures";
-    let enrol = ENROL_KEY_COMMAND;
-    let unknown = |why: &str| {
-        let found = "required; unknown whether the installed modules are signed";
-        note_check(subject, format!("{found}: {why}"))
-    };
-    match signature {
-        ModuleSignature::Signed => note_check(
-            subject,
-            "required; the installed modules are signed, maybe by a key that the kernel does not trust",
-        )
-        .with_remedy(format!("if the kernel rejects them, enrol the key: {enrol}")),
-        ModuleSignature::Unsigned => problem_check(
-            subject,
-            "required, but the installed modules are not signed",
-            format!("sign them with a key of your own, and enrol it: {enrol}"),
-        ),
-        ModuleSignature::NotInstalled => {
-            note_check(subject, "required; the modules are not installed").with_remedy(format!(
-                "after the installation, sign them with a key of your own, and enrol it: {enrol}"
-            ))
-        }
-        ModuleSignature::Unknown(ModuleFileError::NoDecompressor(program)) => {
-            unknown(&format!("{program} is missing"))
-                .with_remedy(format!("install {program}, which decompresses the modules"))
-        }
-        ModuleSignature::Unknown(ModuleFileError::Unreadable) => {
-            unknown("this user may not read the file").with_remedy("run this as root")
-        }
-        ModuleSignature::Unknown(ModuleFileError::NotAModule) => {
-            unknown("the file is not a module")
-        }
-    }
-}
-
-fn check_secure_boot() -> Check {
-    let subject = "Secure Boot";
-    let variable = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c";
-    match fs::read(variable).ok().as_deref() {
-        // The EFI variable SecureBoot has four bytes of attributes and one byte of value.
-        Some([_, _, _, _, 1]) => note_check(subject, "on: Debian's kernel then enables lockdown"),
-        Some(_) => ok_check(subject, "off"),
-        None => ok_check(
-            subject,
-            "none: the machine was not booted by UEFI, or its variables are not visible",
-        ),
-    }
-}
-
-fn check_lockdown(is_loaded: bool, signature: ModuleSignature) -> Check {
-    let modes = read_trimmed_file("/sys/kernel/security/lockdown").unwrap_or_default();
-    check_lockdown_modes(&modes, is_loaded, signature)
-}
-
-/// Checks the contents of the kernel's file `lockdown`, in which brackets enclose the current mode.
-fn check_lockdown_modes(modes: &str, is_loaded: bool, signature: ModuleSignature) -> Check {
+/// Checks the kernel's lockdown. In the kernel's file `lockdown`, brackets enclose the current
+/// mode.
+fn check_lockdown(is_loaded: bool) -> Check {
     let subject = "lockdown";
+    let modes = read_trimmed_file("/sys/kernel/security/lockdown").unwrap_or_default();
     let mode = modes.split('[').nth(1).and_then(|m| m.split(']').next());
-    let signed = "modules must be signed";
     let kernel = "the kernel cannot be counted, sampled or traced";
     match (mode, is_loaded) {
         (None | Some("none"), _) => ok_check(subject, "off"),
         (Some("integrity"), true) => note_check(subject, "integrity: the modules are loaded"),
         (Some(mode), true) => note_check(subject, format!("{mode}: {kernel}; programs can"))
             .with_remedy("to end lockdown, boot without lockdown="),
-        (Some(mode), false) if matches!(signature, ModuleSignature::Signed) => note_check(
-            subject,
-            format!("{mode}: {signed}, and the installed modules are signed"),
-        )
-        .with_remedy(format!(
-            "if the kernel rejects them, enrol the key: {ENROL_KEY_COMMAND}"
-        )),
-        (Some(mode), false) => problem_check(
-            subject,
-            format!("{mode}: {signed}"),
-            "sign them with a key that the machine trusts, or turn off Secure Boot",
-        ),
+        (Some(mode), false) => note_check(subject, format!("{mode}: modules must be signed"))
+            .with_remedy(format!("{SIGN_MODULES_REMEDY}; or turn off Secure Boot")),
     }
 }
 
@@ -247,16 +168,15 @@ const CLOCKSOURCE_DIR: &str = "/sys/devices/system/clocksource/clocksource0/";
 /// Returns the kernel's current clock source, and whether the time stamp counter is one of the
 /// available clock sources. Returns `None` if /sys is not mounted.
 fn read_clocksource() -> Option<(String, bool)> {
-    is_sys_mounted().then(read_clocksource_files)
+    let file = |name: &str| read_trimmed_file(format!("{CLOCKSOURCE_DIR}{name}"));
+    let current = file("current_clocksource")?;
+    let available = file("available_clocksource")?;
+    let tsc = current == "tsc" || available.split_whitespace().any(|c| c == "tsc");
+    Some((current, tsc))
 }
 
-fn read_clocksource_files() -> (String, bool) {
-    let file =
-        |name: &str| read_trimmed_file(format!("{CLOCKSOURCE_DIR}{name}")).unwrap_or_default();
-    let current = file("current_clocksource");
-    let available = file("available_clocksource");
-    let tsc = current == "tsc" || available.split_whitespace().any(|c| c == "tsc");
-    (current, tsc)
+fn note_clock_is_unknown() -> Check {
+    note_check("clock", "unknown: /sys is not mounted").with_remedy("mount -t sysfs sysfs /sys")
 }
 
 /// Advice for a time stamp counter that the kernel considers unstable.
@@ -267,7 +187,7 @@ const UNSTABLE_TSC_REMEDY: &str =
 pub fn check_accounting_clock() -> Check {
     let subject = "clock";
     match read_clocksource() {
-        None => note_sys_is_not_mounted(subject),
+        None => note_clock_is_unknown(),
         Some((source, true)) => ok_check(
             subject,
             format!("the time stamp counter (the kernel's clock source is {source})"),
@@ -283,7 +203,7 @@ pub fn check_accounting_clock() -> Check {
 pub fn check_tracing_clock() -> Check {
     let subject = "clock";
     match read_clocksource() {
-        None => note_sys_is_not_mounted(subject),
+        None => note_clock_is_unknown(),
         Some((source, true)) if source == "tsc" => ok_check(subject, "the time stamp counter"),
         Some((source, true)) => note_check(
             subject,
@@ -301,49 +221,6 @@ pub fn check_tracing_clock() -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::CheckState;
-
-    #[test]
-    fn doctor_reports_unsigned_only_if_examined() {
-        let check_of = |signature| {
-            let check = check_required_signature(signature);
-            (check.state, check.finding)
-        };
-        let (state, found) = check_of(ModuleSignature::Unknown(ModuleFileError::NoDecompressor(
-            "xz",
-        )));
-        assert_eq!(state, CheckState::Note);
-        assert!(found.contains("unknown whether the installed modules are signed: xz is missing"));
-        assert_eq!(check_of(ModuleSignature::Signed).0, CheckState::Note);
-        assert_eq!(check_of(ModuleSignature::NotInstalled).0, CheckState::Note);
-        let (state, found) = check_of(ModuleSignature::Unsigned);
-        assert_eq!(state, CheckState::Problem);
-        assert!(found.contains("are not signed"));
-    }
-
-    #[test]
-    fn doctor_requires_signature_under_lockdown() {
-        let state_of =
-            |modes, is_loaded, signature| check_lockdown_modes(modes, is_loaded, signature).state;
-        let integrity = "none [integrity] confidentiality";
-        assert_eq!(
-            state_of(integrity, false, ModuleSignature::Unsigned),
-            CheckState::Problem
-        );
-        assert_eq!(
-            state_of(integrity, false, ModuleSignature::Signed),
-            CheckState::Note
-        );
-        assert_eq!(
-            state_of(integrity, true, ModuleSignature::Signed),
-            CheckState::Note
-        );
-        let none = "[none] integrity confidentiality";
-        assert_eq!(
-            state_of(none, false, ModuleSignature::Unsigned),
-            CheckState::Ok
-        );
-    }
 
     #[test]
     fn doctor_accepts_releases_of_supported_series() {
@@ -366,16 +243,5 @@ mod tests {
                 assert!(!is_supported_release(&release), "{release}");
             }
         }
-    }
-
-    #[test]
-    fn doctor_reports_unmounted_proc_and_sys() {
-        let check = check_proc_is_mounted(false).expect("a problem");
-        assert_eq!(check.state, CheckState::Problem);
-        assert!(check.finding.contains("/proc is not mounted"));
-        assert!(check_proc_is_mounted(true).is_none());
-        let check = note_sys_is_not_mounted("lockdown");
-        assert_eq!(check.state, CheckState::Note);
-        assert_eq!(check.finding, "unknown: /sys is not mounted");
     }
 }

@@ -5,18 +5,15 @@
 //!
 //! | file | checks |
 //! |---|---|
-//! | `machine.rs` `config.rs` | the kernel, its configuration and lockdown, limits, the clock |
-//! | `modules.rs` `module.rs` | the modules: installed, built for this kernel, loaded |
+//! | `machine.rs` | the kernel, signatures of modules, lockdown, limits, the clock |
+//! | `modules.rs` `kernel_log.rs` | the modules: installed, loaded, or refused by the kernel |
 //! | `devices.rs` | permissions of the device files |
 //! | `contexts.rs` | the PMU and its users |
 
-mod config;
 mod contexts;
 mod devices;
-#[cfg(test)]
-mod fuzz;
+mod kernel_log;
 mod machine;
-mod module;
 mod modules;
 
 use std::path::Path;
@@ -82,21 +79,19 @@ fn problem_check(
     found: impl Into<String>,
     remedy: impl Into<String>,
 ) -> Check {
-    note_check(subject, found).with_state(CheckState::Problem, remedy)
+    Check {
+        state: CheckState::Problem,
+        ..ok_check(subject, found).with_remedy(remedy)
+    }
 }
 
 impl Check {
-    fn with_state(self, state: CheckState, remedy: impl Into<String>) -> Self {
+    /// Adds advice for the user.
+    fn with_remedy(self, remedy: impl Into<String>) -> Self {
         Self {
-            state,
             remedy: remedy.into(),
             ..self
         }
-    }
-
-    /// Returns the check as a note with advice for the user.
-    fn with_remedy(self, remedy: impl Into<String>) -> Self {
-        self.with_state(CheckState::Note, remedy)
     }
 }
 
@@ -108,10 +103,30 @@ pub fn run(args: &JsonArgs, out: &mut Out) -> Result<ExitCode, Failure> {
     let sections: Vec<CheckSection> = vec![
         ("machine", machine::run_machine_checks(&modules)),
         ("modules", modules.run_module_checks()),
-        ("counters", run_counter_checks(&modules)),
+        (
+            "counters",
+            vec![
+                devices::COUNTERS_DEVICE.check(&modules),
+                devices::COUNTER_NAMES_DEVICE.check(&modules),
+                modules.check_counter_providers(),
+            ],
+        ),
         ("contexts", contexts::run_context_checks(&modules)),
-        ("accounting", run_accounting_checks(&modules)),
-        ("tracing", run_tracing_checks(&modules)),
+        (
+            "accounting",
+            vec![
+                devices::ACCOUNTING_DEVICE.check(&modules),
+                machine::check_accounting_clock(),
+            ],
+        ),
+        (
+            "tracing",
+            vec![
+                devices::TRACING_DEVICE.check(&modules),
+                machine::check_rseq_support(),
+                machine::check_tracing_clock(),
+            ],
+        ),
     ];
     let all_checks = || sections.iter().flat_map(|(_, checks)| checks);
     let problems = all_checks()
@@ -165,29 +180,6 @@ fn doctor_report_json(
         "problems": problems,
         "checks": checks,
     })
-}
-
-fn run_counter_checks(modules: &modules::CheckedModules) -> Vec<Check> {
-    vec![
-        devices::check_counters_device(modules),
-        devices::check_counter_names_device(modules),
-        modules.check_counter_providers(),
-    ]
-}
-
-fn run_accounting_checks(modules: &modules::CheckedModules) -> Vec<Check> {
-    vec![
-        devices::check_accounting_device(modules),
-        machine::check_accounting_clock(),
-    ]
-}
-
-fn run_tracing_checks(modules: &modules::CheckedModules) -> Vec<Check> {
-    vec![
-        devices::check_tracing_device(modules),
-        machine::check_rseq_support(),
-        machine::check_tracing_clock(),
-    ]
 }
 
 /// Returns the text of a file without white space at both ends. Returns `None` if the file cannot

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Checks of the kernel modules: whether the modules are installed, built for the running kernel,
-//! and loaded. If perfcounters is not loaded, the kernel log is searched for the reason.
+//! Checks of the kernel modules: whether the modules are installed for the running kernel, and
+//! loaded. If perfcounters is not loaded, the kernel log is searched for the reason.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde_json::{json, Value};
 
-use super::module::{read_kernel_log, KernelModule, ModuleFileError};
-use super::{machine, note_check, ok_check, problem_check, Check};
+use super::kernel_log::find_last_message;
+use super::{machine, note_check, ok_check, problem_check, read_trimmed_file, Check};
+use crate::text_file;
 
 /// Names of the modules that provide counters of the kernel's subsystems.
 const COUNTER_PROVIDER_MODULES: &[&str] = &[
@@ -20,13 +21,12 @@ const COUNTER_PROVIDER_MODULES: &[&str] = &[
     "pfc_mm",
 ];
 
-/// Whether the installed file perfcounters.ko is signed.
-#[derive(Clone, Copy, Debug)]
-pub enum ModuleSignature {
-    Signed,
-    Unsigned,
-    NotInstalled,
-    Unknown(ModuleFileError),
+/// A kernel module that `pfc doctor` checks.
+struct KernelModule {
+    name: &'static str,
+    is_loaded: bool,
+    /// The path of the module file that is installed for the running kernel.
+    installed_path: Option<PathBuf>,
 }
 
 /// All modules that `pfc doctor` checks.
@@ -50,8 +50,14 @@ impl CheckedModules {
             "pfm_ring",
         ];
         let names = modules.iter().chain(COUNTER_PROVIDER_MODULES);
+        let loaded = read_trimmed_file("/proc/modules").unwrap_or_default();
+        let find = |name: &&'static str| KernelModule {
+            name,
+            is_loaded: is_live(&loaded, name),
+            installed_path: find_installed_module_file(name),
+        };
         Self {
-            modules: names.map(|name| KernelModule::find(name)).collect(),
+            modules: names.map(find).collect(),
         }
     }
 
@@ -59,115 +65,54 @@ impl CheckedModules {
         self.modules.iter().find(|m| m.name == name)
     }
 
-    /// Returns true if perfcounters.ko is loaded.
-    pub fn is_perfcounters_loaded(&self) -> bool {
-        self.has_module(("perfcounters", true))
+    /// Returns true if the module `name` is loaded.
+    pub fn is_loaded(&self, name: &str) -> bool {
+        self.find_by_name(name).is_some_and(|m| m.is_loaded)
     }
 
-    /// Returns true if the module `name` is loaded. If `loaded` is false, it is enough that the
-    /// module is installed.
-    pub fn has_module(&self, (name, loaded): (&str, bool)) -> bool {
-        self.find_by_name(name)
-            .is_some_and(|m| m.is_loaded || (!loaded && m.installed_path.is_some()))
-    }
-
-    /// Returns whether the installed perfcounters.ko is signed.
-    pub fn perfcounters_signature(&self) -> ModuleSignature {
-        let module = self
-            .find_by_name("perfcounters")
-            .filter(|m| m.installed_path.is_some());
-        match module.map(|m| (m.is_signed, m.file_error)) {
-            None => ModuleSignature::NotInstalled,
-            Some((_, Some(why))) => ModuleSignature::Unknown(why),
-            Some((is_signed, None)) => match is_signed {
-                Some(true) => ModuleSignature::Signed,
-                _ => ModuleSignature::Unsigned,
-            },
-        }
+    fn installed_path(&self, name: &str) -> Option<&Path> {
+        self.find_by_name(name)?.installed_path.as_deref()
     }
 
     pub fn to_json(&self) -> Vec<Value> {
-        self.modules.iter().map(KernelModule::to_json).collect()
+        let module = |m: &KernelModule| json!({"name": m.name, "loaded": m.is_loaded, "file": m.installed_path});
+        self.modules.iter().map(module).collect()
     }
 
     pub fn run_module_checks(&self) -> Vec<Check> {
         vec![
             self.check_perfcounters_installed(),
             self.check_perfcounters_loaded(),
-            check_kernel_rust_metadata(),
         ]
     }
 
     fn check_perfcounters_installed(&self) -> Check {
         let subject = "installed";
+        if let Some(path) = self.installed_path("perfcounters") {
+            return ok_check(subject, visible::escape_path(path));
+        }
         let release = machine::running_kernel_release();
-        let Some((module, path)) = self
-            .find_by_name("perfcounters")
-            .and_then(|m| Some((m, m.installed_path.as_deref()?)))
-        else {
-            let found = format!("not installed for this kernel, {release}");
-            return match self.is_perfcounters_loaded() {
-                true => note_check(subject, found).with_remedy(
-                    "it will be missing after a reboot; run make install, or install the package",
-                ),
-                false => problem_check(subject, found, install_modules_remedy(&release)),
-            };
-        };
-        let path = visible::escape_path(path);
-        match module.file_error {
-            Some(ModuleFileError::NotAModule) => {
-                return problem_check(
-                    subject,
-                    format!("{path} is not a module, or is truncated"),
-                    format!("install it again: {}", install_modules_remedy(&release)),
-                )
-            }
-            Some(ModuleFileError::Unreadable) => {
-                return note_check(subject, format!("{path}, which this user cannot read"))
-            }
-            Some(ModuleFileError::NoDecompressor(_)) | None => {}
-        }
-        if let Some(other) = module.other_kernel_release() {
-            return problem_check(
+        let found = format!("not installed for this kernel, {release}");
+        match self.is_loaded("perfcounters") {
+            true => note_check(subject, found).with_remedy(
+                "it will be missing after a reboot; run make install, or install the package",
+            ),
+            false => problem_check(
                 subject,
-                format!("{path} was built for {other}, but the kernel is {release}"),
-                install_modules_remedy(&release),
-            );
-        }
-        let others = self.find_modules_of_other_build();
-        match others.is_empty() {
-            true => ok_check(subject, path.to_string()),
-            false => note_check(
-                subject,
-                format!(
-                    "{path}; loaded modules of another build: {}",
-                    others.join(", ")
-                ),
-            )
-            .with_remedy(
-                "unload its users and perfcounters with modprobe -r, then load them again",
+                found,
+                format!("apt install perfcounters-modules-{release}, or perfcounters-dkms, which builds them; from source: make && make install"),
             ),
         }
     }
 
-    /// Returns the names of the loaded modules whose build ID differs from the build ID of the
-    /// installed file.
-    fn find_modules_of_other_build(&self) -> Vec<&'static str> {
-        let others = self
-            .modules
-            .iter()
-            .filter(|m| m.differs_from_installed_build());
-        others.map(|m| m.name).collect()
-    }
-
     fn check_perfcounters_loaded(&self) -> Check {
         let subject = "loaded";
-        if self.is_perfcounters_loaded() {
+        if self.is_loaded("perfcounters") {
             let loaded = self.modules.iter().filter(|m| m.is_loaded).map(|m| m.name);
             return ok_check(subject, loaded.collect::<Vec<_>>().join(", "));
         }
         let missing = "perfcounters is not loaded";
-        match read_last_load_error() {
+        match find_last_message(is_load_error) {
             Some(message) => problem_check(
                 subject,
                 format!("{missing}; kernel log: {message}"),
@@ -180,22 +125,51 @@ impl CheckedModules {
     /// Checks the modules that provide counters of the kernel's subsystems.
     pub fn check_counter_providers(&self) -> Check {
         let subject = "providers";
-        let names_of = |loaded: bool| -> Vec<&str> {
-            let names = COUNTER_PROVIDER_MODULES.iter().copied();
-            names
-                .filter(|name| self.has_module((name, loaded)))
-                .collect()
-        };
-        let (loaded, installed) = (names_of(true), names_of(false));
-        let none = "none is loaded; there are only perfcounters' own counters";
-        match (loaded.is_empty(), installed.is_empty()) {
-            (false, _) => ok_check(subject, loaded.join(", ")),
-            (true, false) => note_check(subject, none)
-                .with_remedy(format!("modprobe {}", installed.join("; modprobe "))),
-            (true, true) => note_check(subject, "none is installed")
+        let all = || COUNTER_PROVIDER_MODULES.iter().copied();
+        let loaded: Vec<&str> = all().filter(|name| self.is_loaded(name)).collect();
+        if !loaded.is_empty() {
+            return ok_check(subject, loaded.join(", "));
+        }
+        let is_installed = |name: &&str| self.installed_path(name).is_some();
+        let installed: Vec<&str> = all().filter(is_installed).collect();
+        match installed.is_empty() {
+            false => note_check(
+                subject,
+                "none is loaded; there are only perfcounters' own counters",
+            )
+            .with_remedy(format!("modprobe {}", installed.join("; modprobe "))),
+            true => note_check(subject, "none is installed")
                 .with_remedy("they are installed together with perfcounters.ko"),
         }
     }
+}
+
+/// Returns true if the contents of /proc/modules list the module `name` as live.
+fn is_live(proc_modules: &str, name: &str) -> bool {
+    proc_modules.lines().any(|line| {
+        let mut words = line.split(' ');
+        words.next() == Some(name) && words.any(|w| w == "Live")
+    })
+}
+
+/// Returns the path of the module file that is installed for the running kernel. The path of the
+/// module file is found in depmod's modules.dep, or by a search of the usual directories.
+fn find_installed_module_file(name: &str) -> Option<PathBuf> {
+    let root = PathBuf::from("/lib/modules").join(machine::running_kernel_release());
+    let modules_dep = text_file::read(root.join("modules.dep")).unwrap_or_default();
+    let listed = modules_dep.lines().find_map(|line| {
+        let path = line.split(':').next()?;
+        let (file, _) = path.rsplit('/').next()?.split_once(".ko")?;
+        (file == name).then(|| root.join(path))
+    });
+    let search = || {
+        ["updates", "updates/dkms", "updates/perfcounters", "extra"]
+            .into_iter()
+            .flat_map(|dir| ["ko", "ko.xz", "ko.zst", "ko.gz"].map(|end| (dir, end)))
+            .map(|(dir, end)| root.join(dir).join(format!("{name}.{end}")))
+            .find(|path| path.exists())
+    };
+    listed.filter(|path| path.exists()).or_else(search)
 }
 
 /// Returns advice on how to load the module perfcounters now and at each boot. If the service of
@@ -212,27 +186,18 @@ fn load_perfcounters_remedy(root: &Path) -> String {
     format!("load it: modprobe perfcounters; at each boot: {at_boot}")
 }
 
-fn install_modules_remedy(release: &str) -> String {
-    format!("apt install perfcounters-modules-{release}, or perfcounters-dkms, which builds them; from source: make && make install")
-}
-
-/// Returns the last message in the kernel log about a module that the kernel refused to load.
-fn read_last_load_error() -> Option<String> {
-    let is_load_error = |message: &str| {
-        let is_about_module = message.starts_with("perfcounters: ");
-        let words = [
-            "version magic",
-            "nknown symbol",
-            "disagrees about version",
-            "is rejected",
-            "cannot allocate",
-        ];
-        (is_about_module && words.iter().any(|w| message.contains(w)))
-            || (message.starts_with("Lockdown: ")
-                && message.contains("module loading is restricted"))
-            || message.starts_with("Loading of ")
-    };
-    read_kernel_log(is_load_error).pop()
+/// Returns true for a message of the kernel log about a module that the kernel refused to load.
+fn is_load_error(message: &str) -> bool {
+    let words = [
+        "version magic",
+        "nknown symbol",
+        "disagrees about version",
+        "is rejected",
+        "cannot allocate",
+    ];
+    (message.starts_with("perfcounters: ") && words.iter().any(|w| message.contains(w)))
+        || (message.starts_with("Lockdown: ") && message.contains("module loading is restricted"))
+        || message.starts_with("Loading of ")
 }
 
 /// Returns advice for a message of the kernel about a module that was refused.
@@ -247,33 +212,6 @@ fn load_error_remedy(message: &str) -> &'static str {
     } else {
         "run modprobe perfcounters, and see dmesg"
     }
-}
-
-/// Checks whether kernel modules in Rust can be built on this machine. A failure of this check is
-/// only a note, because a machine with installed modules need not build them.
-fn check_kernel_rust_metadata() -> Check {
-    let subject = "Rust tree";
-    let build = Path::new("/lib/modules")
-        .join(machine::running_kernel_release())
-        .join("build");
-    let shown = visible::escape_path(&build);
-    let dkms = match Path::new("/var/lib/dkms/perfcounters").exists() {
-        true => "; dkms has the modules",
-        false => "",
-    };
-    if build.join("rust/libkernel.rmeta").exists() {
-        return ok_check(
-            subject,
-            format!("{shown} has the kernel's Rust metadata{dkms}"),
-        );
-    }
-    let found = match build.exists() {
-        true => format!("{shown} has no Rust metadata (no distribution provides it){dkms}"),
-        false => format!("no kernel tree to build modules{dkms}"),
-    };
-    note_check(subject, found).with_remedy(
-        "needed only to build the modules; make kdir creates one, perfcounters-dkms does so itself",
-    )
 }
 
 #[cfg(test)]
@@ -291,19 +229,6 @@ mod tests {
                 .contains("sign")
         );
         assert!(load_error_remedy("Loading of unsigned module is rejected").contains("sign"));
-    }
-    #[test]
-    fn doctor_compares_builds_of_loaded_modules() {
-        use crate::doctor::module::tests::make_module_with_builds;
-        let all = vec![
-            make_module_with_builds("perfcounters", Some("ab"), "ab"),
-            make_module_with_builds("perfmon", Some("ab"), "cd"),
-            make_module_with_builds("ppa", None, "ef"),
-        ];
-        assert_eq!(
-            CheckedModules { modules: all }.find_modules_of_other_build(),
-            ["perfmon"]
-        );
     }
     #[test]
     fn doctor_names_installed_service() {

@@ -20,29 +20,32 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::header::{
-    HeaderValue, ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS,
-};
+use hyper::header::{HeaderValue, ALLOW, CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::signal::unix::{signal, Signal, SignalKind};
 use tokio::task::{spawn_local, JoinHandle, LocalSet};
 use tokio::time::{sleep, timeout};
 
 use crate::error::{Failure, TryingTo};
-use crate::export::accept::MediaType;
-use crate::export::{build_tokio_runtime, ScrapeWriter, Scraper, StopSignals};
+use crate::export::openmetrics::{self, OpenMetricsWriter};
+use crate::export::Scraper;
 use crate::output::stdout;
+use crate::stat::is_ignored;
 
 /// Maximum number of connections that are open at the same time.
 const MAX_CONNECTIONS: usize = 128;
@@ -87,24 +90,24 @@ pub fn check_listen_address(address: SocketAddr, remote: bool) -> Result<(), Fai
 pub fn serve_metrics(
     address: SocketAddr,
     scraper: Scraper,
-    writer: Box<dyn ScrapeWriter>,
-    media: MediaType,
+    writer: OpenMetricsWriter,
 ) -> Result<(), Failure> {
     let server = Rc::new(MetricsServer {
         scraper: RefCell::new(scraper),
         writer: RefCell::new(writer),
-        media_type: media,
         open_connections: RefCell::default(),
     });
-    build_tokio_runtime()
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
         .trying_to("create the event loop")?
         .block_on(LocalSet::new().run_until(async {
-            let mut stop = StopSignals::new().trying_to("catch signals")?;
+            let mut stop = catch_stop_signals().trying_to("catch signals")?;
             let listener = open_listener(address).map_err(|e| Failure::Listen(address, e))?;
             print_server_url(&listener).map_err(Failure::Write)?;
             loop {
                 tokio::select! {
-                    () = stop.wait_for_signal() => break,
+                    () = wait_for_signal(&mut stop) => break,
                     accepted = server.accept_connection(&listener) => match accepted {
                         Ok(stream) => server.add_connection(stream),
                         // An error of accept() is temporary, for example a lack of file
@@ -117,6 +120,26 @@ pub fn serve_metrics(
             server.drain_connections().await;
             Ok(())
         }))
+}
+
+/// Catches the signals that stop the server: SIGINT, SIGTERM, and SIGHUP unless pfc was started
+/// with SIGHUP ignored.
+fn catch_stop_signals() -> io::Result<Vec<Signal>> {
+    let hangup = (!is_ignored(SIGHUP)).then_some(SIGHUP);
+    let all = [SIGINT, SIGTERM].into_iter().chain(hangup);
+    all.map(|number| signal(SignalKind::from_raw(number)))
+        .collect()
+}
+
+async fn wait_for_signal(signals: &mut [Signal]) {
+    poll_fn(|context| {
+        let mut signals = signals.iter_mut();
+        match signals.any(|signal| signal.poll_recv(context).is_ready()) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    })
+    .await
 }
 
 fn open_listener(address: SocketAddr) -> io::Result<TcpListener> {
@@ -139,8 +162,7 @@ fn print_server_url(listener: &TcpListener) -> io::Result<()> {
 
 struct MetricsServer {
     scraper: RefCell<Scraper>,
-    writer: RefCell<Box<dyn ScrapeWriter>>,
-    media_type: MediaType,
+    writer: RefCell<OpenMetricsWriter>,
     /// The open connections of the server, oldest first.
     open_connections: RefCell<VecDeque<Connection>>,
 }
@@ -228,25 +250,11 @@ impl MetricsServer {
             response.headers_mut().insert(ALLOW, methods);
             return response;
         }
-        let mut accepts = request.headers().get_all(ACCEPT).iter().peekable();
-        let accepts_any = accepts.peek().is_none();
-        if !accepts_any
-            && !accepts.any(|a| {
-                a.to_str()
-                    .is_ok_and(|a| self.media_type.is_allowed_by_accept_header(a))
-            })
-        {
-            let message = format!(
-                "not acceptable; the only format is {}\n",
-                self.media_type.content_type
-            );
-            return build_error_response(StatusCode::NOT_ACCEPTABLE, &message);
-        }
         match self.scrape_as_text() {
             Ok(text) => {
                 self.abort_oldest_responses(text.len(), response_bytes);
                 response_bytes.set(text.len());
-                build_response(StatusCode::OK, self.media_type.content_type, text)
+                build_response(StatusCode::OK, openmetrics::CONTENT_TYPE, text)
             }
             Err(failure) => {
                 build_error_response(StatusCode::SERVICE_UNAVAILABLE, &format!("{failure}\n"))

@@ -33,7 +33,9 @@ use rustix::fs::{flock, FlockOperation, Mode, OFlags};
 
 use crate::cli::ExportArgs;
 use crate::error::{Failure, TryingTo};
-use crate::export::{build_tokio_runtime, Scrape, Scraper, StopSignals};
+use crate::export::{Scrape, Scraper};
+use crate::stat::event_loop::EventLoop;
+use crate::stat::WAIT;
 
 use encode::{GENERATION_1_WORD_INDEX, GENERATION_2_WORD_INDEX, VALUE_STRIDE_WORDS};
 use layout::{plan_mmv_files, MetricValueSource, MmvFileLayout};
@@ -47,28 +49,21 @@ pub const MMV_DIRECTORY: &str = "/var/lib/pcp/tmp/mmv";
 const DIRECTORY_TOUCH_DELAY: Duration = Duration::from_millis(1100);
 
 /// Writes and updates the files for PCP until a signal stops the export.
-pub fn export_mmv_files(device: &Path, args: &ExportArgs) -> Result<(), Failure> {
+pub fn export_mmv_files(device: &Path, name: &str, args: &ExportArgs) -> Result<(), Failure> {
     let mut scraper = Scraper::open(device, args)?;
-    let name = args.mmv.as_deref().unwrap_or_default();
-    let directory = &args.mmv_directory;
-    let mut exporter = MmvExporter::open(directory, name, args.sum)?;
+    let mut exporter = MmvExporter::open(&args.mmv_directory, name, args.sum)?;
     let interval = Duration::from_millis(args.interval.unwrap_or(1000));
-    build_tokio_runtime()
-        .trying_to("create the event loop")?
-        .block_on(async {
-            let mut stop = StopSignals::new().trying_to("catch signals")?;
-            let mut due = Instant::now();
-            loop {
-                // It is not an error if no instance matches the patterns: a driver can create
-                // instances later.
-                exporter.update_files(&scraper.scrape()?)?;
-                due = (due + interval).max(Instant::now());
-                tokio::select! {
-                    () = stop.wait_for_signal() => return Ok(()),
-                    () = tokio::time::sleep_until(due.into()) => {}
-                }
-            }
-        })
+    let mut event_loop = EventLoop::new().trying_to("catch signals")?;
+    let mut due = Instant::now();
+    loop {
+        // It is not an error if no instance matches the patterns: a driver can create instances
+        // later.
+        exporter.update_files(&scraper.scrape()?)?;
+        due = (due + interval).max(Instant::now());
+        if !event_loop.sleep_until(due).trying_to(WAIT)? {
+            return Ok(());
+        }
+    }
 }
 
 /// The MMV files that one `pfc export --mmv` writes. Dropping an `MmvExporter` removes its files.

@@ -3,108 +3,55 @@
 //! `pfc export`: writes the values of counters and tasks in the formats of other monitoring
 //! systems.
 //!
-//! An export format consists of a source file in the directory `export` and an entry of
-//! [`EXPORT_FORMATS`]. The writer of a format gets a [`Scrape`], which is one sample of the
-//! counters and the tasks. For all formats, `mod.rs` handles the destination of the output, the
-//! interval of writing and the signals that stop the export. The files for Performance Co-Pilot
-//! (PCP) have no entry of [`EXPORT_FORMATS`]; `mmv.rs` writes them.
+//! Each format gets a [`Scrape`], which is one sample of the counters and the tasks.
 //!
 //! | file | contents |
 //! |---|---|
 //! | `openmetrics.rs` `names.rs` | the OpenMetrics text, and the names of its metrics |
-//! | `http.rs` `accept.rs` | the HTTP server, and the parser of the Accept header |
+//! | `http.rs` | the HTTP server |
 //! | `tasks.rs` | the busiest tasks, from process accounting |
 //! | `mmv.rs` `mmv/` | memory-mapped files for Performance Co-Pilot (PCP) |
 
-mod accept;
-#[cfg(test)]
-mod fuzz;
 mod http;
 mod mmv;
 mod names;
 mod openmetrics;
 mod tasks;
 
-use std::io::{self, IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, Write};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clap::{Arg, ArgAction, ArgGroup, ArgMatches};
-use perfcounters::{Counters, Error, Pattern, Snapshot};
+use perfcounters::{Counters, Pattern, Snapshot};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag::register_conditional_default;
-use tokio::signal::unix::{signal, SignalKind};
 
 use crate::atomic_file::AtomicFile;
 use crate::cli::ExportArgs;
 use crate::error::{Failure, TryingTo};
-use crate::export::accept::MediaType;
+use crate::export::openmetrics::OpenMetricsWriter;
 use crate::export::tasks::TaskScrape;
 use crate::output::stdout;
 use crate::read::warn_if_inconsistent;
-use crate::stat::is_ignored;
+use crate::stat::event_loop::EventLoop;
+use crate::stat::{is_ignored, WAIT};
 
 pub use mmv::MMV_DIRECTORY;
 
-/// All export formats of `pfc export`, except the files for PCP.
-const EXPORT_FORMATS: &[ExportFormat] = &[openmetrics::OPENMETRICS_FORMAT];
-
-/// An export format, selected by a flag of the command line.
-pub struct ExportFormat {
-    /// The name of the flag that selects the format: `openmetrics` for `--openmetrics`.
-    pub flag: &'static str,
-    /// The help text of the flag that selects the format.
-    pub help: &'static str,
-    /// The media type of the format for HTTP. `None` for a format that cannot be served over HTTP.
-    /// Such a format cannot be written to a terminal either.
-    pub media_type: Option<MediaType>,
-    /// Makes the writer of the format. One writer is used for the whole export.
-    pub make_writer: fn(&ScrapeWriterOptions) -> Box<dyn ScrapeWriter>,
-}
-
-/// The options of the writer of an export format.
-#[derive(Clone, Debug)]
-pub struct ScrapeWriterOptions {
-    /// True if the writer writes only totals over all CPUs.
-    pub totals_only: bool,
-}
-
-/// The writer of an export format, which is called once for each scrape.
-pub trait ScrapeWriter {
-    /// Writes a complete scrape in the export format.
-    fn write_scrape(&mut self, scrape: &Scrape, out: &mut dyn Write) -> io::Result<()>;
-
-    /// Updates the file of the previous scrape in place, for readers that have the file mapped.
-    /// Returns `false` if the format cannot be updated in place. The caller must then atomically
-    /// replace the file by the output of [`Self::write_scrape`].
-    fn update_in_place(&mut self, _scrape: &Scrape, _file: &Path) -> io::Result<bool> {
-        Ok(false)
-    }
-}
-
 pub fn run(device: &Path, args: &ExportArgs, file: Option<&Path>) -> Result<(), Failure> {
-    let Some(format) = args.format.0 else {
-        return mmv::export_mmv_files(device, args);
-    };
+    if let Some(name) = &args.mmv {
+        return mmv::export_mmv_files(device, name, args);
+    }
     if args.interval.is_some() && file.is_none() {
         let why = "--interval needs -o FILE or --mmv NAME";
         return Err(Failure::Refused(why.into()));
     }
-    let writer = (format.make_writer)(&ScrapeWriterOptions {
-        totals_only: args.sum,
-    });
+    let mut writer = OpenMetricsWriter::new(args.sum);
     if let Some(address) = args.listen {
-        let media = format.media_type.ok_or_else(|| {
-            Failure::Refused(format!(
-                "--{} cannot be served by --listen; write it to a file: -o FILE",
-                format.flag
-            ))
-        })?;
         http::check_listen_address(address, args.allow_remote)?;
-        let scraper = Scraper::open(device, args)?;
-        return http::serve_metrics(address, scraper, writer, media);
+        return http::serve_metrics(address, Scraper::open(device, args)?, writer);
     }
     let mut scraper = Scraper::open(device, args)?;
     let first = scraper.scrape()?;
@@ -112,28 +59,12 @@ pub fn run(device: &Path, args: &ExportArgs, file: Option<&Path>) -> Result<(), 
         return Err(Failure::no_match(&args.select.joined_patterns()));
     }
     warn_if_inconsistent(&first.snapshot);
-    match file {
-        None => write_scrape_to_stdout(format, writer, &first),
-        Some(file) => write_scrapes_to_file(&mut scraper, writer, &first, file, args),
+    if let Some(file) = file {
+        return write_scrapes_to_file(&mut scraper, writer, &first, file, args);
     }
-}
-
-fn write_scrape_to_stdout(
-    format: &ExportFormat,
-    mut writer: Box<dyn ScrapeWriter>,
-    scrape: &Scrape,
-) -> Result<(), Failure> {
-    let out = stdout();
-    if format.media_type.is_none() && out.is_terminal() {
-        let why = format!(
-            "--{} is not written to a terminal; write it to a file: -o FILE",
-            format.flag
-        );
-        return Err(Failure::Refused(why));
-    }
-    let mut out = io::BufWriter::with_capacity(1 << 16, out.lock());
+    let mut out = io::BufWriter::with_capacity(1 << 16, stdout().lock());
     writer
-        .write_scrape(scrape, &mut out)
+        .write_scrape(&first, &mut out)
         .and_then(|()| out.flush())
         .map_err(Failure::Write)
 }
@@ -142,57 +73,40 @@ fn write_scrape_to_stdout(
 /// has been written `--count` times, or when a signal stops the export.
 fn write_scrapes_to_file(
     scraper: &mut Scraper,
-    mut writer: Box<dyn ScrapeWriter>,
+    mut writer: OpenMetricsWriter,
     first: &Scrape,
     file: &Path,
     args: &ExportArgs,
 ) -> Result<(), Failure> {
-    let to_failure = |e| Failure::Create(file.into(), e);
-    // `stop` catches signals before the first write, so that a signal during the first write stops
-    // the export after this write.
-    let runtime = build_tokio_runtime().trying_to("create the event loop")?;
-    let mut stop = runtime
-        .block_on(async { StopSignals::new() })
-        .trying_to("catch signals")?;
+    // The event loop catches signals before the first write, so that a signal during the first
+    // write stops the export after this write.
+    let mut event_loop = EventLoop::new().trying_to("catch signals")?;
     let default_signals = DefaultSignalActions::new().trying_to("catch signals")?;
-    default_signals
-        .run_with_default_actions(file, || replace_output_file(&mut *writer, first, file))
-        .map_err(to_failure)?;
+    let mut replace_file = |scrape: &Scrape| {
+        default_signals
+            .run_with_default_actions(file, || {
+                let mut new = AtomicFile::create(file)?;
+                writer.write_scrape(scrape, &mut new)?;
+                new.commit()
+            })
+            .map_err(|e| Failure::Create(file.into(), e))
+    };
+    replace_file(first)?;
     if args.interval.is_none() && args.count.is_none() {
         return Ok(());
     }
     let interval = Duration::from_millis(args.interval.unwrap_or(1000));
-    runtime.block_on(async {
-        let mut due = Instant::now();
-        let mut nr_writes = 1;
-        while args.count.is_none_or(|count| nr_writes < count) {
-            due = (due + interval).max(Instant::now());
-            tokio::select! {
-                () = stop.wait_for_signal() => break,
-                () = tokio::time::sleep_until(due.into()) => {}
-            }
-            let scrape = scraper.scrape()?;
-            if !writer.update_in_place(&scrape, file).map_err(to_failure)? {
-                default_signals
-                    .run_with_default_actions(file, || {
-                        replace_output_file(&mut *writer, &scrape, file)
-                    })
-                    .map_err(to_failure)?;
-            }
-            nr_writes += 1;
+    let mut due = Instant::now();
+    let mut nr_writes = 1;
+    while args.count.is_none_or(|count| nr_writes < count) {
+        due = (due + interval).max(Instant::now());
+        if !event_loop.sleep_until(due).trying_to(WAIT)? {
+            break;
         }
-        Ok(())
-    })
-}
-
-fn replace_output_file(
-    writer: &mut dyn ScrapeWriter,
-    scrape: &Scrape,
-    file: &Path,
-) -> io::Result<()> {
-    let mut new = AtomicFile::create(file)?;
-    writer.write_scrape(scrape, &mut new)?;
-    new.commit()
+        replace_file(&scraper.scrape()?)?;
+        nr_writes += 1;
+    }
+    Ok(())
 }
 
 /// One sample of all counters and tasks that are exported.
@@ -202,10 +116,8 @@ pub struct Scrape {
     pub task_scrape: Option<TaskScrape>,
 }
 
-/// Takes scrapes of the counters and the tasks. If the boot id of the counters has changed, which
-/// happens only in a regular file (`--device FILE`), the counters are opened again.
+/// Takes scrapes of the counters and the tasks.
 pub struct Scraper {
-    device: PathBuf,
     instance_pattern: Pattern,
     counters: Counters,
     task_scraper: Option<tasks::TaskScraper>,
@@ -221,7 +133,6 @@ pub struct Scraper {
 impl Scraper {
     fn open(device: &Path, args: &ExportArgs) -> Result<Self, Failure> {
         let mut scraper = Self {
-            device: device.into(),
             instance_pattern: args.select.pattern(),
             counters: Counters::open_path(device)?,
             task_scraper: None,
@@ -265,64 +176,11 @@ impl Scraper {
                 self.task_scraper = None;
             }
         }
-        let snapshot = match self.counters.snapshot_any(&self.instance_pattern) {
-            Err(Error::Reloaded) => {
-                self.counters = Counters::open_path(&self.device)?;
-                self.counters.snapshot_any(&self.instance_pattern)
-            }
-            other => other,
-        }?;
+        let snapshot = self.counters.snapshot_or_reopen(&self.instance_pattern)?;
         Ok(Scrape {
-            snapshot,
+            snapshot: snapshot.0,
             task_scrape: tasks,
         })
-    }
-}
-
-/// Makes a tokio runtime that runs all futures on the current thread.
-fn build_tokio_runtime() -> io::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-}
-
-/// The signals that stop the export: SIGINT, SIGTERM, and SIGHUP unless pfc was started with SIGHUP
-/// ignored.
-struct StopSignals {
-    interrupt: tokio::signal::unix::Signal,
-    terminate: tokio::signal::unix::Signal,
-    hangup: Option<tokio::signal::unix::Signal>,
-}
-
-impl StopSignals {
-    fn new() -> io::Result<Self> {
-        Ok(Self {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-            hangup: match is_ignored(SIGHUP) {
-                true => None,
-                false => Some(signal(SignalKind::hangup())?),
-            },
-        })
-    }
-
-    async fn wait_for_signal(&mut self) {
-        let Self {
-            interrupt,
-            terminate,
-            hangup,
-        } = self;
-        let hangup = async {
-            match hangup {
-                Some(hangup) => hangup.recv().await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            _ = hangup => {}
-        }
     }
 }
 
@@ -352,45 +210,5 @@ impl DefaultSignalActions {
         let result = work();
         self.0.store(false, Ordering::SeqCst);
         result
-    }
-}
-
-/// The export format that the command line selects. `None` means `--mmv`, which is not in
-/// [`EXPORT_FORMATS`]. The command line must have exactly one flag that selects an export format.
-pub struct FormatArg(pub Option<&'static ExportFormat>);
-
-impl std::fmt::Debug for FormatArg {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.0.map_or("mmv", |format| format.flag))
-    }
-}
-
-impl clap::Args for FormatArg {
-    fn augment_args(command: clap::Command) -> clap::Command {
-        let flag = |f: &ExportFormat| {
-            let flag = Arg::new(f.flag).long(f.flag).help(f.help);
-            flag.action(ArgAction::SetTrue)
-        };
-        let group = ArgGroup::new("format").required(true);
-        command
-            .args(EXPORT_FORMATS.iter().map(flag))
-            .group(group.args(EXPORT_FORMATS.iter().map(|f| f.flag)).arg("mmv"))
-    }
-
-    fn augment_args_for_update(command: clap::Command) -> clap::Command {
-        Self::augment_args(command)
-    }
-}
-
-impl clap::FromArgMatches for FormatArg {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        Ok(Self(
-            EXPORT_FORMATS.iter().find(|f| matches.get_flag(f.flag)),
-        ))
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Self::from_arg_matches(matches)?;
-        Ok(())
     }
 }

@@ -10,38 +10,33 @@ use std::io::{self, Write};
 use perfcounters::{Instance, Reading, Snapshot};
 use ppa::Task;
 
-use crate::export::accept::MediaType;
 use crate::export::names::{split_instance_name, MetricFamilies, MetricFamily, MetricType};
 use crate::export::tasks::{TaskMetric, TaskScrape, MISSING_TASK_METRICS, PER_TASK_METRICS};
-use crate::export::{ExportFormat, Scrape, ScrapeWriter, ScrapeWriterOptions};
+use crate::export::Scrape;
 use crate::units::{bucket_bounds, format_canonical_bound, format_exact_decimal};
 
-pub const OPENMETRICS_FORMAT: ExportFormat = ExportFormat {
-    flag: "openmetrics",
-    help: "Write OpenMetrics 1.0 text, for Prometheus and compatible systems",
-    media_type: Some(MediaType {
-        main_type: "application",
-        subtype: "openmetrics-text",
-        accepted_versions: &["1.0.0", "0.0.1"],
-        content_type: "application/openmetrics-text; version=1.0.0; charset=utf-8",
-    }),
-    make_writer: |options| {
-        Box::new(OpenMetricsWriter {
-            options: options.clone(),
-            cached_families: None,
-        })
-    },
-};
+/// The Content-Type header of an HTTP response with OpenMetrics text.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-struct OpenMetricsWriter {
-    options: ScrapeWriterOptions,
+/// The writer of the OpenMetrics text, which is called once for each scrape.
+pub struct OpenMetricsWriter {
+    /// True if only totals over all CPUs are written.
+    totals_only: bool,
     /// The metric families. The boot ID and the generation identify the catalogue from which the
     /// families were made.
     cached_families: Option<([u8; 16], u64, MetricFamilies)>,
 }
 
-impl ScrapeWriter for OpenMetricsWriter {
-    fn write_scrape(&mut self, scrape: &Scrape, out: &mut dyn Write) -> io::Result<()> {
+impl OpenMetricsWriter {
+    pub fn new(totals_only: bool) -> Self {
+        Self {
+            totals_only,
+            cached_families: None,
+        }
+    }
+
+    /// Writes a complete scrape as text.
+    pub fn write_scrape(&mut self, scrape: &Scrape, out: &mut dyn Write) -> io::Result<()> {
         let snapshot = &scrape.snapshot;
         let catalogue = snapshot.catalogue();
         let catalogue_id = (catalogue.boot_id(), catalogue.generation());
@@ -79,9 +74,7 @@ impl ScrapeWriter for OpenMetricsWriter {
         self.cached_families = Some((catalogue_id.0, catalogue_id.1, families));
         writeln!(out, "# EOF")
     }
-}
 
-impl OpenMetricsWriter {
     /// Writes the OpenMetrics samples of one instance. Returns the number of values that were left
     /// out because OpenMetrics cannot represent them.
     fn write_instance_samples(
@@ -110,7 +103,7 @@ impl OpenMetricsWriter {
                 _ => Ok(()),
             }
         };
-        if self.options.totals_only {
+        if self.totals_only {
             write_values(&labels, &reading.combined())?;
         } else {
             for (cpu, slots) in reading.per_cpu() {

@@ -410,44 +410,27 @@ mod tests {
     #[test]
     fn pfc_export_continues_without_unreadable_tasks() {
         use ppa::{Error, DEVICE};
+        use ErrorKind::{InvalidData, NotFound, PermissionDenied};
         let read = |kind: ErrorKind| Failure::Accounting(Error::Read(DEVICE, kind.into()));
         let open = |kind: ErrorKind| Failure::Accounting(Error::Open(kind.into()));
-        let denied = ErrorKind::PermissionDenied;
-        assert_eq!(
-            warn_if_tasks_unavailable(Ok(7), true).ok().flatten(),
-            Some(7)
-        );
-        assert!(matches!(
-            warn_if_tasks_unavailable::<()>(Err(read(denied)), true),
-            Ok(None)
-        ));
-        assert!(matches!(
-            warn_if_tasks_unavailable::<()>(Err(open(denied)), true),
-            Ok(None)
-        ));
-        assert!(matches!(
-            warn_if_tasks_unavailable::<()>(Err(open(ErrorKind::NotFound)), true),
-            Ok(None)
-        ));
+        let warn = |failure| warn_if_tasks_unavailable::<()>(Err(failure), true);
+        let denied = [read(PermissionDenied), open(PermissionDenied)];
+        for unavailable in denied.into_iter().chain([open(NotFound)]) {
+            assert!(matches!(warn(unavailable), Ok(None)));
+        }
+        // Errors of all other kinds are returned, even if the export takes more than one scrape.
+        for other in [read(InvalidData), open(InvalidData)] {
+            assert!(warn(other).is_err());
+        }
         // A missing device can appear before a later scrape. The other errors do not count as a
         // missing device.
-        assert!(is_missing_ppa_device(&open(ErrorKind::NotFound)));
-        assert!(
-            !is_missing_ppa_device(&open(denied))
-                && !is_missing_ppa_device(&read(ErrorKind::NotFound))
-        );
+        assert!(is_missing_ppa_device(&open(NotFound)));
+        assert!(!is_missing_ppa_device(&open(PermissionDenied)));
+        assert!(!is_missing_ppa_device(&read(NotFound)));
         // If the export takes a single scrape, a missing permission is an error.
-        let error =
-            warn_if_tasks_unavailable::<()>(Err(read(denied)), false).expect_err("asked for");
+        let error = warn_if_tasks_unavailable::<()>(Err(read(PermissionDenied)), false);
+        let error = error.expect_err("asked for");
         assert!(error.to_string().contains("CAP_PERFMON"), "{error}");
-        // Errors of all other kinds are returned, even if the export takes more than one scrape.
-        for other in [
-            read(ErrorKind::InvalidData),
-            open(ErrorKind::InvalidData),
-            Failure::Refused(String::new()),
-        ] {
-            assert!(warn_if_tasks_unavailable::<()>(Err(other), true).is_err());
-        }
     }
 
     #[test]

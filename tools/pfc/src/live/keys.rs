@@ -156,24 +156,6 @@ mod tests {
         assert_eq!(take_keys_from(b"\xffq").0, [Key::Other, Key::Char('q')]);
     }
 
-    /// Random bytes cause no panic, and only the bytes of one incomplete key are kept.
-    #[test]
-    fn live_random_bytes_leave_one_incomplete_key() {
-        let mut seed = 1_u32;
-        let mut bytes = Vec::new();
-        for _ in 0..100_000 {
-            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            let byte = (seed >> 24) as u8;
-            bytes.push(if byte < 64 {
-                b"\x1b[O;1~"[usize::from(byte % 6)]
-            } else {
-                byte
-            });
-            take_complete_keys(&mut bytes);
-            assert!(bytes.len() <= MAX_ESCAPE_SEQUENCE_BYTES + 3, "{bytes:?}");
-        }
-    }
-
     #[test]
     fn live_fuzz_keys() {
         let parts = ["\x1b", "[", "O", "A", "~", "1", ";", "é", "q", "\r", "\x7f"];

@@ -80,29 +80,3 @@ pub(super) fn timeline_json(timeline: &Timeline) -> Value {
         "total": interval_json(&timeline.total_interval()),
     })
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn r4_2_row_has_shares_of_interval() {
-        let interval = TimelineInterval {
-            start_ticks: 500,
-            part_ticks: [250, 125, 25, 100, 500],
-        };
-        let timeline = Timeline {
-            pid: 42,
-            task_name: "cat".to_owned(),
-            tick_khz: 1,
-            intervals: vec![interval],
-        };
-        assert_eq!(
-            format_interval_cells(&timeline, &interval),
-            ["0.500", "1.500", "25.00", "12.50", "2.50", "10.00", "50.00"]
-        );
-        let value = timeline_json(&timeline);
-        assert_eq!(value["intervals"][0]["waiting"], 100);
-        assert_eq!(value["total"]["span"], 1000);
-    }
-}

@@ -92,7 +92,8 @@ impl TraceSink {
         match result.and(finished.map_err(|e| self.to_failure(e))) {
             Err(Failure::Create(path, error)) => {
                 if self.format == OutputFormat::Text {
-                    self.cut_off_incomplete_line();
+                    // If the file cannot be truncated, it keeps the incomplete line at its end.
+                    let _ = self.set_file_len(self.output.bytes());
                 }
                 Err(Failure::Incomplete {
                     path,
@@ -105,12 +106,6 @@ impl TraceSink {
             }
             result => result,
         }
-    }
-
-    /// Removes an incomplete line at the end of a text output, after a write has failed.
-    fn cut_off_incomplete_line(&self) {
-        // If the output file cannot be truncated, it keeps the incomplete line at its end.
-        let _ = self.set_file_len(self.output.bytes());
     }
 
     /// Sets the size of the output file, if it is a regular file.

@@ -35,7 +35,7 @@ pub fn instance_detail_lines(
     )));
     let rate = row
         .rate_per_second
-        .map_or("-".to_owned(), |rate| row.value_unit.format_rate(rate));
+        .map_or("-".to_owned(), |rate| row.value_unit.format_amount(rate));
     let since = match row.change_start {
         Since::Created => " (since it was added)",
         Since::EarlierSnapshot | Since::Unknown => "",

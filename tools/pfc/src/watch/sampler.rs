@@ -2,7 +2,7 @@
 
 //! Takes snapshots of counters and computes the rows of one frame per interval.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use perfcounters::{Change, Counters, Error, Kind, Pattern, Since, Snapshot, State};
 
@@ -100,7 +100,6 @@ impl InstanceRow {
 
 /// Reads the selected counters again for each frame, and keeps the last snapshot.
 pub struct CounterSampler {
-    device: PathBuf,
     pattern: Pattern,
     counters: Counters,
     last_snapshot: Snapshot,
@@ -112,7 +111,6 @@ impl CounterSampler {
         let mut counters = Counters::open_path(device)?;
         let last_snapshot = counters.snapshot_any(&pattern)?;
         Ok(Self {
-            device: device.into(),
             pattern,
             counters,
             last_snapshot,
@@ -124,18 +122,9 @@ impl CounterSampler {
         self.last_snapshot.selection().is_empty()
     }
 
-    /// Takes a snapshot and returns the changes since the last snapshot. Opens the counters again
-    /// if the boot id has changed, which happens only in a regular file (`--device FILE`).
+    /// Takes a snapshot and returns the changes since the last snapshot.
     pub fn take_frame(&mut self) -> Result<IntervalFrame, Error> {
-        let mut reloaded = false;
-        let now = match self.counters.snapshot_any(&self.pattern) {
-            Err(Error::Reloaded) => {
-                self.counters = Counters::open_path(&self.device)?;
-                reloaded = true;
-                self.counters.snapshot_any(&self.pattern)?
-            }
-            other => other?,
-        };
+        let (now, reloaded) = self.counters.snapshot_or_reopen(&self.pattern)?;
         let frame = IntervalFrame {
             generation: now.stamp().generation,
             realtime_ns: now.stamp().realtime_ns,

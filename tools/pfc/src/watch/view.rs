@@ -221,7 +221,7 @@ fn instance_row_line(
     };
     let rate = match (row.is_live, row.rate_per_second) {
         (false, _) => "dormant".to_owned(),
-        (true, Some(rate)) => row.value_unit.format_rate(rate),
+        (true, Some(rate)) => row.value_unit.format_amount(rate),
         (true, None) => "-".to_owned(),
     };
     let text = format!(

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* C functions of the counter pages that Rust code calls. */
-#ifndef _PERFCOUNTERS_COUNTERS_H
-#define _PERFCOUNTERS_COUNTERS_H
+/*
+ * C functions of the counter pages that Rust code calls. bindgen (src/Kbuild.bindgen) makes
+ * declarations for Rust from this file.
+ */
+#ifndef _PERFCOUNTERS_COUNTERS_HELPERS_H
+#define _PERFCOUNTERS_COUNTERS_HELPERS_H
 
+#include <linux/perfcounters.h>
 #include <linux/types.h>
 
 unsigned long pfc_percpu_pfn(void __percpu *p, unsigned int cpu);

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* C functions of user tracing that {buffers,detach_mappings,device,mapping,traced}.rs call. */
-#ifndef _PERFCOUNTERS_TRACE_H
-#define _PERFCOUNTERS_TRACE_H
+/*
+ * C functions of user tracing that Rust code calls. bindgen (src/Kbuild.bindgen) makes
+ * declarations for Rust from this file.
+ */
+#ifndef _PERFCOUNTERS_TRACE_HELPERS_H
+#define _PERFCOUNTERS_TRACE_HELPERS_H
 
 #include <linux/gfp_types.h>
 #include <linux/mm_types.h>
@@ -46,12 +49,16 @@ int pt_detach_later(struct task_struct *leader, const struct pt_device_ops *ops,
 struct file *pt_wake_file_get(int fd);
 void pt_wake_file_put(struct file *wake);
 
-/* Functions that mapping.rs and detach_mappings.rs define in Rust. */
+/* Functions that mapping.rs and device.rs define in Rust. */
 void pt_announce(void);
 void pt_shared_thread(u32 parent);
 void pt_count_missed(unsigned long mm);
 bool pt_is_detaching(void);
 void pt_detach_failed(u64 key);
 bool pt_is_attached(struct file *file);
+
+#ifdef __BINDGEN__
+const gfp_t pt_gfp_no_oom = PT_GFP_NO_OOM;
+#endif
 
 #endif

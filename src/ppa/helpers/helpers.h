@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * C functions of process accounting that {per_cpu,worker,procfs,task_record,user_return}.rs call.
+ * C functions of process accounting that Rust code calls. bindgen (src/Kbuild.bindgen) makes
+ * declarations for Rust from this file.
  */
-#ifndef _PERFCOUNTERS_PPA_H
-#define _PERFCOUNTERS_PPA_H
+#ifndef _PERFCOUNTERS_PPA_HELPERS_H
+#define _PERFCOUNTERS_PPA_HELPERS_H
 
 #include <linux/percpu.h>
 #include <linux/types.h>

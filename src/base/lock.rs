@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A raw spinlock that is taken with interrupts off, so that the probes of scheduler tracepoints
-//! can take it too. Code that holds a [`RawLock`] does not wake tasks, allocate memory or access
-//! user memory.
+//! Locks: a raw spinlock, and mutexes in static variables, which module init initialises.
+//!
+//! A [`RawLock`] is taken with interrupts off, so that the probes of scheduler tracepoints can take
+//! it too. Code that holds a [`RawLock`] does not wake tasks, allocate memory or access user memory.
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 
 use kernel::bindings;
 use kernel::prelude::*;
+use kernel::sync::lock::{GlobalLock, GlobalLockBackend};
 use kernel::types::Opaque;
 
 use super::helpers;
@@ -129,4 +131,29 @@ mod init {
             })
         }
     }
+}
+
+/// Declares a mutex in a static variable. Module init calls [`init_mutex`] for the mutex before any
+/// code can take it.
+#[macro_export]
+macro_rules! global_mutex {
+    {
+        $(#[$meta:meta])*
+        $visibility:vis static $name:ident:
+            Mutex<$value:ty> = $initial:expr;
+    } => {
+        kernel::sync::global_lock! {
+            // SAFETY: Module init initialises the mutex before a device or an exported symbol of
+            // the module can be used.
+            $(#[$meta])*
+            $visibility unsafe(uninit) static $name:
+                Mutex<$value> = $initial;
+        }
+    };
+}
+
+/// Initialises a mutex that [`global_mutex!`] declares. Called once for each mutex, by module init.
+pub fn init_mutex<B: GlobalLockBackend>(mutex: &'static GlobalLock<B>) {
+    // SAFETY: Module init calls this function once for the mutex, before any code takes the mutex.
+    unsafe { mutex.init() }
 }
