@@ -31,7 +31,7 @@ use crate::pmu_description::{description_error, Calls, DebugfsTree, Description}
 use base::module::{request_module, ModuleRef};
 use base::{clock, cpu, cpuid, global_mutex};
 
-/// The time for which no module is requested after modprobe could not be executed, in nanoseconds.
+/// The time for which no module is requested after a request failed with `ENOENT`, in nanoseconds.
 const RETRY_AFTER_NS: u64 = 100_000_000;
 
 global_mutex! {
@@ -110,7 +110,7 @@ impl Registers {
 /// `EINVAL` if the description is invalid, `EEXIST` if its name or one of its register numbers is
 /// in use, `ENODEV` if one of the described registers exists on no CPU, `ENOMEM`, or the error of
 /// its `probe` function.
-pub(crate) fn register(new: Description) -> Result {
+fn register(new: Description) -> Result {
     if let Some((row, why)) = description_error(&new) {
         match row {
             Some((table, n, row)) => {
@@ -156,7 +156,7 @@ pub(crate) fn register(new: Description) -> Result {
 }
 
 /// Unregisters a PMU description.
-pub(crate) fn unregister(raw: *const RawPmu) {
+fn unregister(raw: *const RawPmu) {
     let mut pmus = PMUS.lock();
     let Pmus { all, shared, .. } = &mut *pmus;
     if let Some(place) = all.iter().position(|d| d.is(raw)) {
@@ -210,8 +210,7 @@ pub(crate) fn cpu(cpu: u32, online: bool) {
 /// If a request fails, a later creation of a context requests the module again. `EACCES` of a
 /// security module may apply to one caller only, and `ENOENT` lasts until an administrator sets
 /// `kernel.modprobe` to a program. After `ENOENT` no module is requested for
-/// [`RETRY_AFTER_NS`], because a failed request costs as much as a process that fails to execute
-/// modprobe.
+/// [`RETRY_AFTER_NS`], because the kernel may have created a process to execute modprobe.
 ///
 /// Several callers may request a module at the same time. Each caller then waits until the module
 /// is loaded: if another modprobe is already loading the module, modprobe waits for this load.

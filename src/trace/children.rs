@@ -22,11 +22,12 @@ use kernel::task::Task;
 use trace_rules::abi::THREAD_SHARED;
 use trace_rules::sorted::MAX_VISITS_PER_LOCK_HOLD;
 
+use crate::child_memory::{ForkedChildMemory, ForkedChildPages};
 use crate::clock::trace_clock;
 use crate::helpers;
 use crate::membership::join_traces;
 use crate::process::Process;
-use crate::process_memory::{ForkedChildMemory, ForkedChildPages, LiveProcess};
+use crate::process_memory::LiveProcess;
 use crate::registry::{add, end_process, may_attach, with_capacity, TRACING};
 use crate::sorted::search;
 use base::access::Identity;

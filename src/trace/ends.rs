@@ -159,14 +159,6 @@ impl Tracing {
         }
     }
 
-    /// Searches the next [`MAX_VISITS_PER_LOCK_HOLD`] processes for the process with the lowest
-    /// key, `from` or higher, that is in the trace of a slot.
-    pub(super) fn find_member_from(&self, from: u64, slot: usize) -> LimitedSearch<u64> {
-        self.search_processes(from, |process| {
-            process.is_in_slot(slot).then_some(process.key)
-        })
-    }
-
     /// Removes an ended process from the list of processes if the process is in no trace, and
     /// returns the process.
     pub(super) fn take_unreferenced(&mut self, key: u64) -> Option<KBox<Process>> {

@@ -11,6 +11,7 @@
 
 mod buffer;
 mod buffer_set;
+mod child_memory;
 mod children;
 mod clock;
 mod detach;

@@ -6,11 +6,14 @@
 use core::cmp::Ordering;
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
-use kernel::alloc::KVec;
+use kernel::alloc::{KVVec, KVec};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use protocols::filter;
 use trace_rules::abi::{Marker, Zero};
+
+use crate::buffer::Page;
+use crate::sorted::allocate_list_for_more_than;
 
 /// A registered marker, which never changes.
 pub(crate) struct RegisteredMarker {
@@ -84,4 +87,26 @@ fn copy(bytes: &[u8]) -> Result<KVec<u8>> {
     let mut copy = KVec::with_capacity(bytes.len(), GFP_KERNEL_ACCOUNT)?;
     copy.extend_from_slice(bytes, GFP_KERNEL_ACCOUNT)?;
     Ok(copy)
+}
+
+/// Memory that the registration of a marker may need, allocated before `TRACING` is taken.
+#[derive(Default)]
+pub(crate) struct MarkerMemory {
+    pub(crate) markers: KVVec<Arc<RegisteredMarker>>,
+    pub(crate) refs: KVVec<u32>,
+    pub(crate) order: KVVec<u16>,
+    pub(crate) page: Option<Page>,
+}
+
+impl MarkerMemory {
+    /// Allocates lists with capacity for more than `nr` markers, and a page of marker words. May
+    /// sleep.
+    pub(crate) fn with_room_for_more_than(nr: usize) -> Result<Self> {
+        Ok(Self {
+            markers: allocate_list_for_more_than(nr)?,
+            refs: allocate_list_for_more_than(nr)?,
+            order: allocate_list_for_more_than(nr)?,
+            page: Some(Page::new()?),
+        })
+    }
 }

@@ -24,11 +24,12 @@ use kernel::task::Task;
 use trace_rules::abi::{self, flag, Control, NR_MARKERS, NR_TRACES};
 
 use crate::buffer::{Page, PAGE};
+use crate::child_memory::{ForkedChildMemory, ForkedChildPages};
 use crate::clock::trace_clock;
-use crate::marker::RegisteredMarker;
+use crate::marker::{MarkerMemory, RegisteredMarker};
 use crate::process_memory::{
-    count_process_of_caller, max_processes_per_user, process_range_start, ForkedChildMemory,
-    ForkedChildPages, LiveProcess, MarkerMemory, PlaceholderPage, PAGES, WORDS,
+    count_process_of_caller, max_processes_per_user, process_range_start, LiveProcess,
+    PlaceholderPage, PAGES, WORDS,
 };
 use crate::sorted::move_to_larger_list;
 use base::access::{AccessSnapshot, Identity};

@@ -1,27 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The parts of a traced process's state that are created before `TRACING` is taken: pages,
-//! identity and memory for markers. The file also has the limits for the number of processes, and
-//! the ranges of processes in the device file.
+//! State of a traced process apart from its markers: the page that is mapped in place of missing
+//! pages of marker words, the live process, the limits on the number of processes, and the
+//! process's range in the device file.
 
-use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
-use kernel::alloc::KVVec;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
 use kernel::task::Task;
-use trace_rules::abi::{self, Control, NR_MARKERS};
+use trace_rules::abi::NR_MARKERS;
 
 use crate::buffer::{Page, GFP_NO_OOM, PAGE};
 use crate::helpers;
-use crate::marker::RegisteredMarker;
-use crate::sorted::allocate_list_for_more_than;
-use base::access::{AccessSnapshot, Identity};
+use base::access::AccessSnapshot;
 use base::account::{MemoryCharge, Resource, ResourceCharge};
-use base::clock::{self, Clock};
-use base::cpu;
-use base::task::{self, Pid};
-use base::user_memory::values_as_bytes;
+use base::task;
 
 /// Number of 32-bit words in a page.
 pub(crate) const WORDS: usize = PAGE / 4;
@@ -39,7 +32,7 @@ pub(crate) struct PlaceholderPage {
 impl PlaceholderPage {
     /// Creates the placeholder page for the calling process, or returns `EDQUOT` or `ENOMEM`. May
     /// sleep.
-    fn new() -> Result<Arc<Self>> {
+    pub(crate) fn new() -> Result<Arc<Self>> {
         let nobodys = Self {
             _charge: MemoryCharge::of_caller(PAGE.wrapping_add(size_of::<Self>()))?,
             page: Page::new()?,
@@ -91,113 +84,6 @@ pub(crate) fn max_processes_per_user() -> usize {
 /// Counts a process for the caller's user, or returns `ENOSPC` or `ENOMEM`.
 pub(crate) fn count_process_of_caller() -> Result<ResourceCharge> {
     ResourceCharge::of_caller(Resource::PFC_PROCESSES, max_processes_per_user(), ENOSPC)
-}
-
-/// Memory for a child of fork(), allocated before the child exists and charged to the parent's
-/// user. `pid` and `live` are those of the parent.
-pub(crate) struct ForkedChildMemory {
-    pub(crate) markers: KVVec<Arc<RegisteredMarker>>,
-    pub(crate) refs: KVVec<u32>,
-    pub(crate) order: KVVec<u16>,
-    pub(crate) charge: MemoryCharge,
-    pub(crate) share: ResourceCharge,
-    pub(crate) pid: Pid,
-    pub(crate) live: LiveProcess,
-}
-
-impl ForkedChildMemory {
-    /// Allocates memory for a child with `markers` markers, and charges `bytes` bytes. May sleep.
-    pub(crate) fn new((markers, bytes): (usize, usize)) -> Result<Self> {
-        let alive = LiveProcess::new()?;
-        Ok(Self {
-            share: count_process_of_caller()?,
-            charge: MemoryCharge::of_caller(bytes)?,
-            markers: KVVec::with_capacity(markers, GFP_KERNEL_ACCOUNT)?,
-            refs: KVVec::with_capacity(markers, GFP_KERNEL_ACCOUNT)?,
-            order: KVVec::with_capacity(markers, GFP_KERNEL_ACCOUNT)?,
-            pid: Pid::of_process(&alive.leader).ok_or(ESRCH)?,
-            live: alive,
-        })
-    }
-
-    /// Returns whether the memory is enough for a child that inherits `markers` markers and `bytes`
-    /// charged bytes.
-    pub(crate) fn fits(&self, (markers, bytes): (usize, usize)) -> bool {
-        let least = self.refs.capacity().min(self.order.capacity());
-        self.markers.capacity().min(least) >= markers && self.charge.bytes() >= bytes
-    }
-}
-
-/// The identity and the pages of a process that accesses its mappings for the first time.
-pub(crate) struct ForkedChildPages {
-    pub(crate) who: Identity,
-    pub(crate) pid: Pid,
-    pub(crate) live: LiveProcess,
-    pub(crate) began: u64,
-    pub(crate) control: Page,
-    pub(crate) words: [Option<Page>; PAGES],
-    pub(crate) placeholder: Arc<PlaceholderPage>,
-}
-
-impl ForkedChildPages {
-    /// Creates the pages for the calling process. If the process is a child of fork(), `child` is
-    /// the number of its markers, and the pages include a word for each of these markers. May
-    /// sleep.
-    pub(crate) fn new(key: u64, child: Option<usize>, clock: Clock) -> Result<Self> {
-        let markers = child.unwrap_or(0);
-        let alive = LiveProcess::new()?;
-        let mut control = Page::new()?;
-        let pid = Pid::of_process(&alive.leader).ok_or(ESRCH)?;
-        let first = Control {
-            version: abi::VERSION,
-            nr_cpus: cpu::nr_cpu_ids(),
-            stride: abi::STRIDE,
-            clock: clock.is_monotonic().into(),
-            key,
-            offset: clock::time_namespace_offset_ns() as u64,
-            pid: pid.own_number(),
-            reserved: 0,
-            reserved2: 0,
-        };
-        control.fill(values_as_bytes(core::slice::from_ref(&first)));
-        let mut words = [const { None }; PAGES];
-        // Most processes need only the first page of marker words. [`Process::register`] adds
-        // further pages. A page of zeros is mapped in place of a missing page of marker words.
-        for place in words.iter_mut().take(markers.div_ceil(WORDS).max(1)) {
-            *place = Some(Page::new()?);
-        }
-        Ok(Self {
-            who: Identity::of_task(&alive.leader),
-            pid,
-            live: alive,
-            began: clock.user_readable_ticks(),
-            control,
-            words,
-            placeholder: PlaceholderPage::new()?,
-        })
-    }
-}
-
-/// Memory that the registration of a marker may need, allocated before `TRACING` is taken.
-#[derive(Default)]
-pub(crate) struct MarkerMemory {
-    pub(crate) markers: KVVec<Arc<RegisteredMarker>>,
-    pub(crate) refs: KVVec<u32>,
-    pub(crate) order: KVVec<u16>,
-    pub(crate) page: Option<Page>,
-}
-
-impl MarkerMemory {
-    /// Allocates lists with capacity for more than `nr` markers, and a page of marker words. May
-    /// sleep.
-    pub(crate) fn with_room_for_more_than(nr: usize) -> Result<Self> {
-        Ok(Self {
-            markers: allocate_list_for_more_than(nr)?,
-            refs: allocate_list_for_more_than(nr)?,
-            order: allocate_list_for_more_than(nr)?,
-            page: Some(Page::new()?),
-        })
-    }
 }
 
 /// log2 of the size of a process's range in the device file, and log2 of the number of ranges. A

@@ -350,6 +350,14 @@ impl Tracing {
         self.search_processes(key, registered)
     }
 
+    /// Searches the next [`MAX_VISITS_PER_LOCK_HOLD`] processes for the process with the lowest
+    /// key, `from` or higher, that is in the trace of a slot.
+    pub(super) fn find_member_from(&self, from: u64, slot: usize) -> LimitedSearch<u64> {
+        self.search_processes(from, |process| {
+            process.is_in_slot(slot).then_some(process.key)
+        })
+    }
+
     /// Searches the next [`MAX_VISITS_PER_LOCK_HOLD`] processes from the key `from` on.
     pub(super) fn search_processes<R>(
         &self,

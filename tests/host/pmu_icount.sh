@@ -47,7 +47,7 @@ run_guest() { # NUMBER
 		-append "console=ttyS0 panic=-1 loglevel=7 nokaslr norandmaps tsc=reliable noapictimer cpu_init_udelay=0 nmi_watchdog=0 mitigations=off cryptomgr.notests initcall_blacklist=load_system_certificate_list" \
 		>"$work/log.$1" 2>&1 </dev/null || sed 's/^/# /' "$work/log.$1"
 }
-# The two runs at the same time: under icount, the clock of a guest does not depend on the host.
+# The two runs share the CPUs of the host, so the host delays each of them at other moments.
 run_guest 1 &
 run_guest 2 &
 wait

@@ -60,7 +60,7 @@ static pid_t start_hog(void)
 		while (!hog->stop)
 			;
 	});
-	wait_until(hog->running);
+	bail_if(!wait_until(hog->running), "the hog");
 	return pid;
 }
 

@@ -425,7 +425,7 @@ static int fuzz_main(const struct program *p, int argc, char **argv, void (*prep
 	for (int n = 0; n < rounds && !shared->nr_hung && now_ns() / 1000000000 < end; n++)
 		if (only_round < 0 || n == only_round)
 			run_round(n, CALLS_PER_ROUND, first_seed);
-	min = only_round >= 0 || shared->steps < 25000 ? 0 : shared->steps < 100000 ? 1 : 3;
+	min = only_round < 0 && shared->steps >= 25000;
 	note("%llu steps of %llu", shared->steps, calls);
 	ok(are_tables_complete(), "9.5 %s: every byte of each structure is described", p->device);
 	ok(!shared->nr_hung && !shared->nr_died,

@@ -485,11 +485,14 @@ static const char *format_text(const char *fmt, ...)
 /* Writes a text to a file. Returns 0 or a negative errno. */
 static int try_write_file(const char *path, const char *text)
 {
-	int fd = open(path, O_WRONLY | O_CLOEXEC), rc;
+	int fd = open(path, O_WRONLY | O_CLOEXEC), rc = 0;
+	ssize_t len = strlen(text), written;
 
 	if (fd < 0)
 		return -errno;
-	rc = write(fd, text, strlen(text)) < 0 ? -errno : 0;
+	written = write(fd, text, len);
+	if (written != len)
+		rc = written < 0 ? -errno : -EIO;
 	close(fd);
 	return rc;
 }

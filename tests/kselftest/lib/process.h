@@ -56,6 +56,7 @@ static inline void pause_forever(void)
 #define fork_child(...) ({						\
 	pid_t pid_ = fork();						\
 									\
+	bail_if(pid_ < 0, "fork");					\
 	if (!pid_) {							\
 		__VA_ARGS__;						\
 		_exit(0);						\
@@ -77,6 +78,17 @@ static int wait_child(pid_t pid)
 
 /* Runs statements in a child process, and waits until the child ends. See wait_child(). */
 #define in_child(...)	wait_child(fork_child(__VA_ARGS__))
+
+/*
+ * Waits until a child ends that exits with a mask of its good results. Returns the mask, or 0 if
+ * the child did not exit by itself.
+ */
+static inline int wait_results(pid_t pid)
+{
+	int status = wait_child(pid);
+
+	return status > 0 && status < 255 ? status : 0;
+}
 
 /* Starts a child that sleeps until it is killed. */
 static inline pid_t fork_sleeper(void)

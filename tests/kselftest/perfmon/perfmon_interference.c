@@ -329,7 +329,7 @@ static void test_evicted(void)
 	wait_until(*step == 3);
 	close(fd);
 	*step = 4;
-	status = wait_child(child);
+	status = wait_results(child);
 	ok(status & 1, "9.2 eviction: the user reads PFM_MSG_EVICTED");
 	ok(status & 2, "9.6 eviction: the user can read the counts up to then");
 	ok(status & 4, "9.6 eviction: the user's start is ESRCH");
@@ -416,7 +416,7 @@ static void test_displaced(void)
 	wait_until(*step == 3);
 	ok(pfm_read_pmd(fd, 0) > 0, "9.2 thread taken over: the administrator's context counts it");
 	*step = 4;
-	status = wait_child(child);
+	status = wait_results(child);
 	ok(status & 1, "9.2 thread taken over: the user's context was loaded and started before");
 	ok(status & 2, "9.2 thread taken over: the user reads PFM_MSG_EVICTED");
 	ok(status & 4, "9.2 thread taken over: the user's load is EEXIST");

@@ -71,7 +71,7 @@ int main(void)
 	   "9.6 new PID namespace: samples of its first process have IDs 1 and 1");
 	is(ids[1].message, 1, "9.6 new PID namespace: messages about its first process have ID 1");
 	is(ids[1].value, 1, "9.6 new PID namespace: PERFMON_TID of its first process is 1");
-	in_child({
+	bail_if(in_child({
 		pid_t inner;
 
 		exit_if(unshare(CLONE_NEWPID), 1);
@@ -82,7 +82,7 @@ int main(void)
 		report_ids(&ids[2], inner);
 		kill_child(inner);
 		ids[2].mine = inner;
-	});
+	}), "a child");
 	is(ids[2].tgid, ids[2].mine,
 	   "9.6 context created outside: samples have the process ID of the outer namespace");
 	is(ids[2].message, ids[2].mine,

@@ -505,7 +505,7 @@ static void test_other_threads(void)
 	   "1.18 owner: another thread cannot read a counting PMD from the page");
 	ok(other.slow > a && other.slow < b,
 	   "1.18 owner: another thread reads the value with PERFMON_READ_PMDS");
-	status = in_child({
+	status = wait_results(fork_child({
 		int good = SELF_PAGE_ERROR(other.fd) == -EACCES;
 
 		good |= (pfm_read_pmd(other.fd, 0) >= b) << 1;
@@ -513,7 +513,7 @@ static void test_other_threads(void)
 		other.fd = pfm_create(0);
 		good |= !SELF_PAGE_ERROR(other.fd) << 2;
 		_exit(good);
-	});
+	}));
 	ok(status & 1, "1.18 owner: map by another process is EACCES");
 	ok(status & 2, "1.18 owner: another process reads the value with PERFMON_READ_PMDS");
 	ok(status & 4, "1.18 owner: another process maps the page of its own context");

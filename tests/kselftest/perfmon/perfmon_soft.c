@@ -471,7 +471,8 @@ static long nr_forks(void)
 	static char text[65536];
 	char *line = strstr(read_file("/proc/stat", text, sizeof(text)), "\nprocesses ");
 
-	return line ? atol(line + strlen("\nprocesses ")) : 0;
+	bail_if(!line, "/proc/stat");
+	return atol(line + strlen("\nprocesses "));
 }
 
 /*
@@ -498,8 +499,11 @@ static void test_autoload(void)
 	is(i, 200, "1.1 autoload: contexts without modprobe are EBUSY");
 	forks = nr_forks() - forks;
 	ok(forks < 100, "9.1 autoload: few of 200 contexts try to execute modprobe (%ld)", forks);
-	write_file("/proc/sys/kernel/modprobe", SCRIPT);
+	write_file("/proc/sys/kernel/modprobe", "\n");
 	/* RETRY_AFTER_NS in pmus.rs, after which the kernel tries again. */
+	usleep(100 * 1000);
+	is(pfm_create(0), -EBUSY, "1.1 autoload: a context without modprobe is EBUSY");
+	write_file("/proc/sys/kernel/modprobe", SCRIPT);
 	usleep(100 * 1000);
 	first = fork_creator();
 	wait_until(nr_requests() == 1 || task_state(first) == 'Z');
@@ -521,7 +525,7 @@ static void test_autoload(void)
 
 int main(void)
 {
-	plan(55);
+	plan(56);
 	load_modules("");
 	load_module("perfmon");
 	test_autoload();

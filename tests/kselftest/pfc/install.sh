@@ -151,7 +151,7 @@ test_program_before_service() {
 	systemctl reset-failed perfcounters
 	systemctl stop perfcounters && [ ! -d /sys/module/perfcounters ] || return 1
 	$examples/requests 1000000 & program=$!
-	within 30 has_executed $program || return 1
+	sleep 1
 	systemctl start perfcounters && pfc trace start late -e 'requests:*' -s 1M -o late.ctf -- sleep 2 && babeltrace2 late.ctf >events &&
 		[ "$(grep -c requests: events)" -gt 1 ] || rc=1
 	systemctl stop perfcounters && [ ! -d /sys/module/perfcounters ] && kill -0 $program || rc=1

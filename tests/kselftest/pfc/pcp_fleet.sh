@@ -76,7 +76,7 @@ paced="(($v1 - $v0) / ($t1 - $t0))"
 exec 3>&1
 echo "# an archive of 15 looks: $(cat archive.0 | wc -c) bytes of values, $(cat archive.meta | wc -c) of descriptions"
 mean_of_column() { # N FILE: prints the mean of the numbers in column N
-	awk -v n="$1" '$1 !~ /^[a-z]+:/ && $n ~ /^[0-9.]+$/ { s += $n; k++ } END { if (k > 10) print s / k; else print "none of " k }' "$2"
+	awk -v n="$1" '$1 !~ /^[a-z]+:/ && $n ~ /^[0-9.]+$/ { s += $n; k++ } END { if (k > 6) print s / k; else print "none of " k }' "$2"
 }
 test_archive_rate() {
 	pmval -a archive -t 1sec -w 20 $metric.all.test.pace >live.out

@@ -4,7 +4,7 @@
 # timeout: 240
 # shellcheck disable=SC2015,SC2016,SC2086,SC2317,SC2329,SC3043,SC3045
 #
-# Tests pfc doctor on a machine without a PMU. The test causes each problem and checks what pfc
+# Tests pfc doctor on a machine without a PMU. The test causes most problems and checks what pfc
 # doctor reports: the state of the check that finds the problem, the text, the remedy and the exit
 # status. Each test has text and JSON output, and runs as root or as an unprivileged user. pfc
 # doctor itself must not change anything. pfc_doctor_pmu.sh tests the PMU, and
@@ -88,7 +88,7 @@ test_unstable_clock() {
 		has_finding note tracing clock "acpi_pm: each event reads CLOCK_MONOTONIC" "tsc=reliable" && has_finding note accounting clock "the scheduler's clock" "tsc=reliable"
 	fi
 }
-# Changes the kernel release in the vermagic string of the installed module.
+# Changes the kernel release in the vermagic string of a copy of the installed module.
 test_other_kernel() {
 	local at
 	cp $ko /tmp/changed.ko

@@ -297,6 +297,24 @@ test_unprivileged() {
 	cat said_by_pfc
 	[ $rc = 0 ] && has_both_programs /tmp/nobody/x
 }
+# While pfc is stopped, more programs are executed on CPU 0 than the kernel's ring has room for.
+test_lost_records() {
+	pfc record -a -F 100 -e cpu-clock -o x 2>said_by_pfc &
+	recorder=$!
+	within 60 catches_int $recorder
+	kill -STOP $recorder
+	taskset 1 sh -c 'n=0; while [ $n -lt 800 ]; do $0 spin 0; n=$((n + 1)); done' $a
+	kill -CONT $recorder
+	kill -INT $recorder
+	wait $recorder
+	rc=$?
+	cat said_by_pfc
+	pfc report -i x 2>$words >$table
+	cat $words
+	grep '^# Total Lost' $table
+	[ $rc = 0 ] && grep -q '^pfc: [0-9]* records of processes were lost: some names may be missing' said_by_pfc &&
+		grep -qxF "$(grep 'records of processes were lost' said_by_pfc)" $words
+}
 # Runs the check twice, with and without perf_event_open(). Without perf_event_open(), pfc learns of
 # processes in another way, but the results must be the same.
 check_both_ways() { # NAME COMMAND...
@@ -309,7 +327,7 @@ check_both_ways() { # NAME COMMAND...
 	via=""
 }
 
-if [ -n "${LONG:-}" ]; then plan 37; else plan 12; fi
+if [ -n "${LONG:-}" ]; then plan 38; else plan 12; fi
 cd /tmp || exit 1
 begin_few_symbols
 unload_modules
@@ -347,6 +365,7 @@ if_long check_both_ways "1.9 pfc top reads files in the mount name space of the 
 if_long check "1.9 pfc record -p sees a new name" test_renamed_thread
 if_long check_both_ways "1.9 pfc record names a command in a pid name space" test_pid_namespace
 if_long check "1.9 pfc record -a says what it cannot name in a pid name space" test_pid_namespace_cpus
+if_long check "1.9 pfc record -a: lost records of processes are reported, also by pfc report" test_lost_records
 if_long check "1.9 a user whom perf refuses has names across an exec" test_unprivileged
 check "1.9 a compiler's code in a container has names" test_perf_map_in_container
 check "1.9 call stacks have inlined functions" test_inlined

@@ -312,11 +312,11 @@ static void test_permissions(void)
 	int status, own_child;
 	pid_t parent = getpid();
 
-	status = in_child({
+	status = wait_results(fork_child({
 		struct ppa_task t;
 
 		exit_if(setgroups(0, NULL) || setresgid(1000, 1000, 1000) ||
-			setresuid(1000, 1000, 1000), 100);
+			setresuid(1000, 1000, 1000), 0);
 		own_child = fork_sleeper();
 		status = (ppa_get_task(dev, parent, &t) == -EPERM) |
 			 (ppa_get_task(dev, getpid(), &t) == 0) << 1 |
@@ -325,7 +325,7 @@ static void test_permissions(void)
 			 (ppa_get_task(dev, 0x7fffffff, &t) == -ESRCH) << 4;
 		kill(own_child, SIGKILL);
 		_exit(status);
-	});
+	}));
 	ok(status & 1, "4.4 unprivileged: PPA_GETTASK of another user's task is EPERM");
 	ok(status & 2, "4.4 unprivileged: PPA_GETTASK of the caller's own task succeeds");
 	ok(status & 4, "4.4 unprivileged: PPA_GETTASK of a kernel thread is EPERM");

@@ -215,7 +215,7 @@ static void test_target_undumpable(__u32 flags)
 	pid_t pid;
 
 	pid = start_target(target, USER);
-	status = in_child({
+	status = wait_results(fork_child({
 		int slot, fd, good = 0;
 
 		set_credentials(USER);
@@ -231,7 +231,7 @@ static void test_target_undumpable(__u32 flags)
 		request_write(target);
 		good |= (trace_drain(fd, target->key, &stats) <= 0) << 3;
 		_exit(good);
-	});
+	}));
 	ok(status & 1, "9.3 %s: has the process at first", kind);
 	ok(status & 2, "9.3 %s: does not have the events of an undumpable process", kind);
 	ok(status & 4, "9.6 %s: counts an undumpable process as denied", kind);
@@ -267,7 +267,7 @@ static void test_undumpable_and_ended(void)
 	wait_until(target->ready == 2);
 	kill_child(pid);
 	target->ready = 3;
-	status = wait_child(reader);
+	status = wait_results(reader);
 	ok(status & 1, "9.3 undumpable process that has ended: its events are not read");
 	ok(status & 2, "9.6 undumpable process that has ended: it is counted as denied");
 }

@@ -355,4 +355,17 @@ mod tests {
         assert_eq!(failure().exit_status(), 126);
         assert!(is_in_path(OsStr::new("sh")) && !is_in_path(OsStr::new("no_such_command")));
     }
+    #[test]
+    fn pfc_permission_advice_fits_the_device() {
+        let message = |path: &str| {
+            let error = io::Error::from(ErrorKind::PermissionDenied);
+            counters_error_message(&Error::Open(path.into(), error))
+        };
+        let advice = permissions::remedy("/dev/null", false);
+        assert_eq!(
+            message("/dev/null"),
+            format!("/dev/null: permission denied; {advice}")
+        );
+        assert!(message("/nonexistent").ends_with("; run this as root"));
+    }
 }

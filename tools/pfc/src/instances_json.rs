@@ -71,7 +71,8 @@ fn write_object(
     out: &mut impl Write,
 ) -> io::Result<()> {
     let head = head.to_string();
-    write!(out, "{},\"instances\":[", head.trim_end_matches('}'))?;
+    let members = head.strip_suffix('}').unwrap_or(&head);
+    write!(out, "{members},\"instances\":[")?;
     for (n, instance) in instances.enumerate() {
         let comma = if n == 0 { "" } else { "," };
         write!(out, "{comma}\n  {instance}")?;

@@ -22,7 +22,7 @@ use crate::hotplug::MonitoredCpus;
 use crate::live::keys::Key;
 use crate::live::{self, next_due, Screen};
 use crate::output::Out;
-use crate::profile::Reader;
+use crate::profile::{Reader, MISSING_RECORDS_CONSEQUENCE};
 use crate::record::{attach, now, prepare, Contexts};
 use crate::report::{group_samples_into_rows, percent, ReportRow};
 use crate::stat::event_loop::EventLoop;
@@ -75,7 +75,9 @@ impl LiveProfile {
             .add_file(file)
             .map_err(|why| Failure::Refused(format!("invalid records: {why}")))?;
         let mut problems = self.contexts.find_problems();
-        problems.extend(self.reader.find_problems());
+        // The contexts report lost records of processes already.
+        let of_names = self.reader.find_problems().into_iter();
+        problems.extend(of_names.filter(|p| !p.ends_with(MISSING_RECORDS_CONSEQUENCE)));
         let profile = &mut self.reader.profile;
         let table = SampleTable {
             rows: group_samples_into_rows(

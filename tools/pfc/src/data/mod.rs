@@ -19,7 +19,10 @@ pub mod record;
 pub mod write;
 
 pub use layout::{Attribute, BOOT_ID};
-pub use record::{middle_time, started_processes, take_until, Encoder, SampleId, OFFLINE_ID};
+pub use record::{
+    middle_time, started_processes, take_until, Encoder, SampleId, LOST_PROCESS_RECORDS_ID,
+    OFFLINE_ID,
+};
 #[cfg(test)]
 pub use write::encode_file_of;
 pub use write::{encode_file, Writer};

@@ -74,7 +74,7 @@ fn check_kernel_release() -> Check {
 
 /// The remedy if the kernel accepts signed modules only.
 const SIGN_MODULES_REMEDY: &str =
-    "sign them with a key that the machine trusts; to enrol a key of \
+    "if the kernel rejects them, sign them with a key that the machine trusts; to enrol a key of \
      your own: mokutil --import CERTIFICATE, then reboot";
 
 /// Checks whether the kernel requires signed modules.
@@ -82,6 +82,9 @@ fn check_module_signatures(is_loaded: bool) -> Check {
     let subject = "signatures";
     let enforced =
         read_trimmed_file("/sys/module/module/parameters/sig_enforce").as_deref() == Some("Y");
+    if !is_sysfs_mounted() {
+        return note_unknown_without_sysfs(subject);
+    }
     match (enforced, is_loaded) {
         (false, _) => ok_check(subject, "not required"),
         (true, true) => ok_check(subject, "required; the loaded modules were accepted"),
@@ -97,6 +100,9 @@ fn check_lockdown(is_loaded: bool) -> Check {
     let modes = read_trimmed_file("/sys/kernel/security/lockdown").unwrap_or_default();
     let mode = modes.split('[').nth(1).and_then(|m| m.split(']').next());
     let kernel = "the kernel cannot be counted, sampled or traced";
+    if !is_sysfs_mounted() {
+        return note_unknown_without_sysfs(subject);
+    }
     match (mode, is_loaded) {
         (None | Some("none"), _) => ok_check(subject, "off"),
         (Some("integrity"), true) => note_check(subject, "integrity: the modules are loaded"),
@@ -166,7 +172,7 @@ pub fn check_rseq_support() -> Check {
 const CLOCKSOURCE_DIR: &str = "/sys/devices/system/clocksource/clocksource0/";
 
 /// Returns the kernel's current clock source, and whether the time stamp counter is one of the
-/// available clock sources. Returns `None` if /sys is not mounted.
+/// available clock sources. Returns `None` if the files of the clock source cannot be read.
 fn read_clocksource() -> Option<(String, bool)> {
     let file = |name: &str| read_trimmed_file(format!("{CLOCKSOURCE_DIR}{name}"));
     let current = file("current_clocksource")?;
@@ -176,7 +182,18 @@ fn read_clocksource() -> Option<(String, bool)> {
 }
 
 fn note_clock_is_unknown() -> Check {
-    note_check("clock", "unknown: /sys is not mounted").with_remedy("mount -t sysfs sysfs /sys")
+    match is_sysfs_mounted() {
+        true => note_check("clock", format!("unknown: cannot read {CLOCKSOURCE_DIR}")),
+        false => note_unknown_without_sysfs("clock"),
+    }
+}
+
+fn is_sysfs_mounted() -> bool {
+    Path::new("/sys/kernel").exists()
+}
+
+fn note_unknown_without_sysfs(subject: &'static str) -> Check {
+    note_check(subject, "unknown: /sys is not mounted").with_remedy("mount -t sysfs sysfs /sys")
 }
 
 /// Advice for a time stamp counter that the kernel considers unstable.

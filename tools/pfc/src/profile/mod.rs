@@ -52,7 +52,7 @@ use std::rc::Rc;
 use crate::data;
 use crate::error::Failure;
 pub use files::{build_id, candidate_paths, is_same_file, open_regular};
-pub use read::Reader;
+pub use read::{describe_lost_process_records, Reader, MISSING_RECORDS_CONSEQUENCE};
 pub use symbols::UNKNOWN_NAME;
 
 /// The contents of one or more files of samples.

@@ -6,8 +6,10 @@
 //! Only the process ID identifies a perf map. A perf map is not used if it was last written before
 //! the process started its program: the map is of an earlier process, or of an earlier program.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
+use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
 use super::files::{has_trusted_owner, open_regular_in_root, read_whole_file};
@@ -88,7 +90,9 @@ fn open(pid: i32) -> Option<(File, Version)> {
     })
 }
 
-/// Parses lines of the form "ADDRESS SIZE NAME", with hexadecimal numbers.
+/// Parses lines of the form "ADDRESS SIZE NAME", with hexadecimal numbers. A compiler appends a line
+/// if it uses memory again, so the function of a later line replaces the functions that it overlaps.
+/// An earlier function that begins before the later one is shortened.
 pub(super) fn parse(bytes: &[u8]) -> Symbols {
     let text = visible::decode(bytes);
     let symbol = |line: &str| {
@@ -97,9 +101,23 @@ pub(super) fn parse(bytes: &[u8]) -> Symbols {
             let word = word?;
             u64::from_str_radix(word.strip_prefix("0x").unwrap_or(word), 16).ok()
         };
-        Some((hex(words.next())?, hex(words.next())?, words.next()?.into()))
+        let (start, size) = (hex(words.next())?, hex(words.next())?);
+        Some((start, size, Rc::from(words.next()?)))
     };
-    Symbols::new(text.lines().filter_map(symbol).collect())
+    let mut functions: BTreeMap<u64, (u64, Rc<str>)> = BTreeMap::new();
+    for (start, size, name) in text.lines().filter_map(symbol) {
+        let end = start.saturating_add(size.max(1));
+        while let Some((&replaced, _)) = functions.range(start..end).next() {
+            functions.remove(&replaced);
+        }
+        if let Some((before, (bytes, _))) = functions.range_mut(..start).next_back() {
+            *bytes = (*bytes).min(start - before);
+        }
+        functions.insert(start, (size, name));
+    }
+    let entries = functions.into_iter();
+    let functions = entries.map(|(start, (size, name))| (start, size, name));
+    Symbols::new(functions.collect())
 }
 
 /// Parses the line "NSpid:" of /proc/PID/status, which has the IDs of a process in all PID
@@ -133,6 +151,24 @@ mod tests {
         assert!(!is_used(Some(later)));
         assert!(PerfMap::read(pid, Some(later)).is_too_old);
         fs::remove_file(&path).expect("a file");
+    }
+
+    #[test]
+    fn r1_9_a_later_line_of_a_perf_map_replaces_earlier_ones() {
+        let names = |map: &str| {
+            let symbols = parse(map.as_bytes());
+            [0x1000, 0x1010, 0x1020, 0x1030].map(|at| {
+                let found = symbols.find(at);
+                found.map_or(String::new(), |(name, _)| name.to_string())
+            })
+        };
+        assert_eq!(names("1000 40 old\n1000 40 new"), ["new"; 4]);
+        assert_eq!(names("1000 40 old\n1000 10 new"), ["new", "", "", ""]);
+        assert_eq!(names("1000 10 old\n1000 40 new"), ["new"; 4]);
+        assert_eq!(names("1000 40 old\n1010 10 new"), ["old", "new", "", ""]);
+        assert_eq!(names("1010 10 a\n1020 10 b\n1000 40 new"), ["new"; 4]);
+        let of_unknown_size = "1000 0 old\n1000 0 new\n1020 0 next";
+        assert_eq!(names(of_unknown_size), ["new", "new", "next", "next"]);
     }
 
     #[test]

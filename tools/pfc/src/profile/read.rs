@@ -27,7 +27,7 @@ use super::live::EndedTasks;
 use super::pipe;
 use super::symbolizer::Symbolizer;
 use super::{Frame, Profile, Sample};
-use crate::data::{BOOT_ID, CONTEXT_MAX, KERNEL_START, OFFLINE_ID};
+use crate::data::{BOOT_ID, CONTEXT_MAX, KERNEL_START, LOST_PROCESS_RECORDS_ID, OFFLINE_ID};
 use crate::error::Failure;
 use crate::input_file;
 use crate::kernel_identity::KernelIdentity;
@@ -145,6 +145,8 @@ pub struct Reader {
     /// for samples that LOST records also count, so the sums are not added up.
     lost_records: u64,
     lost_samples: u64,
+    /// The number of records of processes that were lost.
+    lost_process_records: u64,
     /// The frames of each address of a process or of the kernel (key `None`), as indices in
     /// [`Profile::frames`]. The frames of the inlined functions at the address come first, with the
     /// innermost first, and then the frame of the containing function. The frames of a process are
@@ -154,6 +156,15 @@ pub struct Reader {
     /// The function is part of a frame's key, because two builds of a program may have run at one
     /// path.
     pub(super) frame_indices: HashMap<(u64, Rc<str>, Rc<str>, bool), usize>,
+}
+
+/// The consequence for the user if records of processes are missing.
+pub const MISSING_RECORDS_CONSEQUENCE: &str =
+    "some names may be missing, or those of an earlier program";
+
+/// Returns a sentence for the user about lost records of processes, with the consequence.
+pub fn describe_lost_process_records(lost: u64) -> String {
+    format!("{lost} records of processes were lost: {MISSING_RECORDS_CONSEQUENCE}")
 }
 
 impl Reader {
@@ -184,6 +195,9 @@ impl Reader {
                 "{} call stacks have more than {MAX_STACK_DEPTH} functions: the outermost are not shown",
                 profile.nr_cut_stacks
             ));
+        }
+        if self.lost_process_records > 0 {
+            problems.push(describe_lost_process_records(self.lost_process_records));
         }
         if self.processes.has_lost_mappings {
             problems.push(format!(
@@ -362,6 +376,9 @@ impl Reader {
                     mapped_at: self.file_time(raw).or(self.recorded_until),
                 };
                 self.insert_mapping(r.pid, r.address, region);
+            }
+            EventRecord::Lost(r) if r.id == LOST_PROCESS_RECORDS_ID => {
+                self.lost_process_records = self.lost_process_records.saturating_add(r.count);
             }
             EventRecord::Lost(r) => {
                 self.lost_records = self.lost_records.saturating_add(r.count);

@@ -246,8 +246,8 @@ impl PerfTaskEvents {
     }
 }
 
-/// Copies the records of processes from `bytes` to `output`. Returns the number of records that the
-/// kernel dropped, which is the sum of the counts in the LOST records in `bytes`.
+/// Copies the records of processes and the LOST records from `bytes` to `output`. Returns the number
+/// of records that the kernel dropped, which is the sum of the counts in the LOST records.
 pub(super) fn copy_process_records(mut bytes: &[u8], output: &mut Encoder, id: u64) -> u64 {
     let mut lost = 0;
     while let Some(size) = read_u16_at(bytes, 6).map(usize::from) {
@@ -268,10 +268,10 @@ pub(super) fn copy_process_records(mut bytes: &[u8], output: &mut Encoder, id: u
             }
             Some(PERF_RECORD_LOST) => {
                 let count = record.get(RECORD_HEADER_BYTES + 8..RECORD_HEADER_BYTES + 16);
-                let count = count
-                    .and_then(|b| b.try_into().ok())
-                    .map(u64::from_ne_bytes);
-                lost = u64::saturating_add(lost, count.unwrap_or(0));
+                if let Some(count) = count.and_then(|b| b.try_into().ok()) {
+                    lost = u64::saturating_add(lost, u64::from_ne_bytes(count));
+                    output.copy_lost_process_records(record, id);
+                }
             }
             _ => {}
         }
@@ -290,7 +290,7 @@ fn read_u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::SampleId;
+    use crate::data::{SampleId, LOST_PROCESS_RECORDS_ID};
 
     #[test]
     fn r1_9_copied_process_records_get_event_id() {
@@ -318,6 +318,16 @@ mod tests {
                 ..sample_id(10)
             },
         );
+        expected.lost(
+            3,
+            &SampleId {
+                id: LOST_PROCESS_RECORDS_ID,
+                ..sample_id(10)
+            },
+        );
+        // The last field has the ID of the event whose attribute describes the layout.
+        let end = expected.bytes.len();
+        expected.bytes[end - 8..].copy_from_slice(&2_u64.to_le_bytes());
         expected.exit(
             (1, 1),
             &SampleId {

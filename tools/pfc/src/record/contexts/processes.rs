@@ -9,6 +9,7 @@ use perfmon::Scope;
 
 use super::Contexts;
 use crate::limits;
+use crate::profile::{describe_lost_process_records, MISSING_RECORDS_CONSEQUENCE};
 use crate::record::task_events::PerfTaskEvents;
 use crate::record::tasks::{list_numeric_entries, now, BuildIdsByFile};
 use crate::text_file;
@@ -103,12 +104,10 @@ impl Contexts {
     /// about perf events that could not be opened.
     pub(super) fn find_process_record_problems(&self) -> Vec<String> {
         let mut problems: Vec<String> = self.unopened_events_problem.iter().cloned().collect();
-        let consequence = "some names may be missing, or those of an earlier program";
+        let consequence = MISSING_RECORDS_CONSEQUENCE;
         if let Some(events) = &self.perf_task_events {
             if let lost @ 1.. = events.nr_lost_records {
-                problems.push(format!(
-                    "{lost} records of processes were lost: {consequence}"
-                ));
+                problems.push(describe_lost_process_records(lost));
             }
             for (cpu, error) in &events.reopen_errors_by_cpu {
                 let advice = limits::advice(error);
