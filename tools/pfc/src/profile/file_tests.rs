@@ -16,9 +16,7 @@ use super::fuzz::{encode_elf_file, read_test_profile, write_temporary_file};
 use super::read::read_profile;
 use super::{Profile, Reader};
 use crate::data::record::Region;
-use crate::data::{
-    encode_file, encode_file_of, Attribute, Encoder, SampleId, LOST_PROCESS_RECORDS_ID,
-};
+use crate::data::{encode_file, encode_file_of, Attribute, Encoder, SampleId};
 use crate::kernel_identity::KernelIdentity;
 use crate::record::now;
 
@@ -293,12 +291,8 @@ fn r1_9_call_stacks_do_not_depend_on_the_order_of_samples() {
 
 #[test]
 fn r1_9_a_message_says_that_records_of_processes_were_lost() {
-    let id = SampleId {
-        id: LOST_PROCESS_RECORDS_ID,
-        ..SampleId::default()
-    };
     let mut encoder = Encoder::default();
-    encoder.lost(7, &id);
+    encoder.lost_process_records(7, &SampleId::default());
     let bytes = encode_file(&[test_event()], false, &[&encoder.bytes]);
     let (profile, messages) = read_profile(&write_temporary_file(&bytes), false).expect("records");
     assert_eq!(profile.lost, 0);

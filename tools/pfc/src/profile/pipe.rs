@@ -3,6 +3,10 @@
 //! Reads the format that `perf record -o -` writes to a pipe. In the pipe format, the attributes of
 //! the events and the features are records between the other records, because a program that writes
 //! to a pipe cannot seek back to fill in a header.
+//!
+//! The format does not mark the end of a stream. A record PERF_RECORD_FINISHED_ROUND ends each round
+//! of reads from the rings, `perf record --off-cpu` writes samples after the last of these records,
+//! and `perf inject` can omit all of them.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};

@@ -5,10 +5,9 @@
 
 mod cpus;
 mod follow;
-mod lost;
 mod processes;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -16,9 +15,8 @@ use std::time::Duration;
 use perfmon::ring::{Argument, Record, Ring};
 use perfmon::{sampling_pmd, status, Context, Message, RegisterValue, Scope, Status};
 
-use lost::LostRecordCounts;
-
 use super::freq::FreqController;
+use super::lost::LostRecordCounts;
 use super::task_events::PerfTaskEvents;
 use super::tasks::{now, ProcessRecorder};
 use crate::data::{Encoder, SampleId};
@@ -164,6 +162,9 @@ pub struct Contexts {
     /// True if a full ring overwrites its oldest records. The rings of a flight recorder are read
     /// only when a file is written or their CPU goes offline.
     is_flight_recorder: bool,
+    /// The processes that the user has selected. If the context of the first thread of a process
+    /// has ended, [`Contexts::follow_exec`] looks for a thread that continues with the process ID.
+    pub followed_processes: BTreeSet<u32>,
     /// True after [`Contexts::stop`]: new threads get no contexts.
     is_stopped: bool,
     pub has_broken_ring: bool,
@@ -205,6 +206,7 @@ impl Contexts {
             throttling_of_closed_contexts: Throttling::default(),
             reported_throttling: Throttling::default(),
             is_flight_recorder,
+            followed_processes: BTreeSet::new(),
             is_stopped: false,
             has_broken_ring: false,
             monitored_cpus: None,
@@ -279,6 +281,7 @@ impl Contexts {
                 continue;
             };
             let causes = live.read_end_causes(self.config.scope);
+            let has_ended = live.has_ended;
             match &mut self.monitored_cpus {
                 Some(cpus) if causes.contains(MissingCountCauses::OFFLINE) => {
                     cpus.detach(target);
@@ -289,6 +292,9 @@ impl Contexts {
                     continue;
                 }
                 _ => self.incomplete_targets.add(target, causes),
+            }
+            if has_ended && self.followed_processes.remove(&target) {
+                self.follow_exec(target);
             }
             if !self.is_flight_recorder {
                 self.drain_sample_ring(target);
@@ -314,6 +320,9 @@ impl Contexts {
         }
         self.record_gaps(MonitoredCpus::take_gaps);
         self.drain_perf_task_events();
+        if let Some(events) = &mut self.perf_task_events {
+            self.tasks.record_remaining_losses(events);
+        }
         for target in &targets {
             self.set_flight_recorder_paused(*target, false);
         }

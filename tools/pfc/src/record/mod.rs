@@ -8,6 +8,7 @@
 //! | `contexts.rs` | the contexts of threads or CPUs, with their rings |
 //! | `files.rs` | the files of a recording |
 //! | `freq.rs` | computes sampling periods for a frequency |
+//! | `lost.rs` | counts of lost records |
 //! | `tasks.rs` | names of processes, and their executable mappings |
 //! | `kernel_maps.rs` | the mappings of the kernel and of its modules |
 //! | `maps.rs` | parses /proc/PID/maps |
@@ -20,6 +21,7 @@ mod freq;
 #[cfg(test)]
 mod fuzz;
 mod kernel_maps;
+mod lost;
 mod maps;
 mod perf_event;
 mod task_events;
@@ -139,6 +141,7 @@ pub fn attach(contexts: &mut Contexts, target: &Target, args: &TargetArgs) -> Re
         Target::Command => {}
         Target::Threads(threads) => {
             contexts.start_process_tracking(Some(threads));
+            contexts.followed_processes.extend(&args.processes);
             for thread in threads {
                 match contexts.attach_context(*thread) {
                     // The thread has exited since the threads of its process were listed.

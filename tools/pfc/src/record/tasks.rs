@@ -241,6 +241,11 @@ impl ProcessRecorder {
         }
     }
 
+    /// Records the number of the kernel's records that were lost and that no record counts yet.
+    pub fn record_remaining_losses(&mut self, events: &mut PerfTaskEvents) {
+        events.record_remaining_losses(&mut self.records, self.event_id);
+    }
+
     /// Replaces the older half of the records by the present contents of /proc. Processes that have
     /// ended are missing there. If the name and mappings of an ended process were in the older half
     /// of the records, the process's samples in the next file have no names. If the newer half has
