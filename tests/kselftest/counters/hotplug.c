@@ -91,7 +91,6 @@ static void test_cpu_hotplug(void)
 	is(pc_total(&pc, n), 17, "0.14 CPU hotplug: no update is lost");
 }
 
-/* A driver is unloaded and loaded again while a reader takes snapshots. */
 static void test_driver_reload(void)
 {
 	unsigned long wrong = 0;

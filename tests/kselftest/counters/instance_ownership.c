@@ -12,7 +12,6 @@
  */
 #define NAMES	1100
 
-/* Returns the number of instances careless/... that are in state @state. */
 static int count_careless(unsigned int state)
 {
 	int nr = 0;

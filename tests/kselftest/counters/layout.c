@@ -21,7 +21,6 @@ static __u64 expected_offset(const struct perfcounters_header *h, __u32 cpu, __u
 	       rest % page * 8;
 }
 
-/* Reads a word through a new mapping of its page. */
 static __s64 read_word(__u64 offset)
 {
 	__s64 *p = mmap(NULL, 4096, PROT_READ, MAP_SHARED, pc.fd, offset & ~4095ULL);

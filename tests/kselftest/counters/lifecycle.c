@@ -126,7 +126,6 @@ static void test_reshaped(void)
 	   "0.10 dormant histogram added again: another instance keeps its value");
 }
 
-/* Deletes the instances of 100 devices and adds them again in another order. */
 static void test_devices(void)
 {
 	__u32 number[DEVICES], tail;

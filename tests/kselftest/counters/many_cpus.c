@@ -164,7 +164,6 @@ static void test_hotplug(void)
 	is(total, want, "scale CPU hotplug: the sums over 255 CPUs are exact");
 }
 
-/* The output of pfc read must match the values in the counter pages. */
 static void test_pfc_read(void)
 {
 	char line[200], want[200];
@@ -183,7 +182,6 @@ static void test_pfc_read(void)
 	is(agree, NR_COUNTED, "scale pfc read on 255 CPUs: prints the totals of the file");
 }
 
-/* Adds instances until all numbers are used. Returns the last number. */
 static __u32 add_until_full(void)
 {
 	__u32 n = 0;

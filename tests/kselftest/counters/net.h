@@ -49,7 +49,6 @@ static int64_t proc_net_dev(const char *interface, int column)
 	return proc_field("/proc/net/dev", format_text("%s:", interface), column);
 }
 
-/* Sends @nr frames of 60 to 159 bytes, which begin with @header. */
 static void send_frames(const char *sender, const char *header, int nr)
 {
 	struct sockaddr_ll to = { .sll_family = AF_PACKET, .sll_halen = 6 };

@@ -5,7 +5,6 @@
 
 #include "kselftest_pc.h"
 
-/* Runs a shell command, which must succeed. */
 static void shell(const char *command)
 {
 	bail_if(system(command), command);

@@ -17,7 +17,6 @@ static bool has_instance(const char *device)
 	return pc_find(&pc, format_text("block/%s/reads", device));
 }
 
-/* Bails out if the kernel sends no cache flushes to the disk. */
 static void check_write_cache(void)
 {
 	char path[64], text[40];

@@ -83,7 +83,6 @@ static void test_interfaces(void)
 	run_and_close("rmmod veth");
 }
 
-/* Reads a block from each disk. Returns the number of disks that could be read. */
 static int read_disks(void)
 {
 	void *block = aligned_alloc(4096, 4096);

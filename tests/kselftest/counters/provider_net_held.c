@@ -52,7 +52,6 @@ static void send_to_dummy(void)
 	send_frames("pch1", UNKNOWN_FRAME, NR_FRAMES);
 }
 
-/* Releases the reference to pch0, so that its removal ends. */
 static void release_interface(void)
 {
 	rmmod("hold_interface");

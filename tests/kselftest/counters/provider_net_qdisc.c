@@ -11,7 +11,6 @@
 #include <linux/pkt_cls.h>
 #include <linux/tc_act/tc_mirred.h>
 
-/* Redirects all packets that @from receives to the IFB @to. */
 static void redirect(const char *from, const char *to)
 {
 	struct tc_mirred mirred = {

@@ -62,7 +62,6 @@ static struct tc_request tc_request(int type, const char *interface, __u32 paren
 	return request;
 }
 
-/* Sends a request, which must succeed. */
 static void tc_send(const struct tc_request *request)
 {
 	send_netlink(&request->message, RTA_DATA((struct rtattr *)request->attrs));

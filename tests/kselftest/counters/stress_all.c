@@ -38,7 +38,6 @@ static const struct {
 
 #define NR_ROLES ((int)(sizeof(roles) / sizeof(*roles)))
 
-/* Results, added up over all sessions (see run_session()). */
 static __u64 role_failed, wrong_pairs, updates;
 static bool cpu0_is_exact = true, cpu1_is_exact = true, all_is_exact = true;
 static bool dormant_unchanged = true, is_settled = true;
@@ -110,7 +109,6 @@ static void stop_roles(pid_t pid[NR_ROLES])
 	}
 }
 
-/* Compares each counter with what the roles have added to it. */
 static void compare_totals(void)
 {
 	__s64 total = 0;

@@ -8,7 +8,6 @@
 
 #include "memory.h"
 
-/* Events that the roles count. */
 enum event {
 	CPU_CYCLES,
 	CHUNKS,
@@ -64,7 +63,6 @@ static const struct {
 	[PFC_RUNS] = { 4, "runs of pfc" },
 };
 
-/* Errors that must never happen. */
 enum wrong {
 	WRONG_SNAPSHOT,		/* a != b in a copy that the seqflag calls consistent */
 	WRONG_BACKWARDS,	/* a counter or a seqflag went down */

@@ -118,7 +118,6 @@ static void add_chunk_and_pair(void)
 	__atomic_store_n(&shared->nr_pairs, shared->nr_pairs + 1, __ATOMIC_RELEASE);
 }
 
-/* Returns the number of chunks at which the role grower() stops. */
 static __u32 max_chunks(void)
 {
 	return scale_down(gate_or_long(10, MAX_CHUNKS));

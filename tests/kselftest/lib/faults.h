@@ -43,7 +43,6 @@ static void cause_events(void)
 	sleep_ms(15);
 }
 
-/* Reloads perfcounters.ko and the test driver, and maps the counter pages. */
 static void reload_and_map(void)
 {
 	static bool mapped;

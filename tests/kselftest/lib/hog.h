@@ -45,7 +45,6 @@ static void set_fifo_priority(int priority)
 	pin_to_cpu(1);
 }
 
-/* Starts the hog, which runs until hog->stop is set. */
 static pid_t start_hog(void)
 {
 	pid_t pid;

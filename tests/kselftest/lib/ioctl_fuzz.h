@@ -67,8 +67,6 @@ struct shape {
 
 typedef size_t (*generate_fn)(char *to, size_t room);
 
-/* Random numbers */
-
 static __u64 seed;
 
 static __u64 random_u64(void)
@@ -217,7 +215,6 @@ static bool choose_wrong(void)
 	return gen.some_wrong && !random_below(4);
 }
 
-/* Returns an address at which nothing is mapped. */
 static char *unmapped_address(const struct area *area)
 {
 	static const __u64 places[] = {
@@ -272,7 +269,6 @@ static struct object *new_object(const struct shape *shape, __u32 nr, size_t byt
 	return o;
 }
 
-/* Returns true if the bytes around the object are unchanged. */
 static bool is_object_intact(const struct object *o)
 {
 	const struct area *area = &areas[o - gen.objects];
@@ -288,8 +284,6 @@ static bool is_object_intact(const struct object *o)
 			return false;
 	return true;
 }
-
-/* Numbers */
 
 static __u64 valid_number(const struct field *f)
 {
@@ -374,8 +368,6 @@ static bool is_number(const struct field *f)
 		return true;
 	}
 }
-
-/* Other fields */
 
 static void generate_text(const struct field *f, char *to)
 {
@@ -522,7 +514,6 @@ static void restore_lengths(void)
 		store_number(gen.lengths[i].at, gen.lengths[i].bytes, gen.lengths[i].v);
 }
 
-/* Generates a structure and all objects that it points to. */
 static struct object *generate(const struct shape *shape)
 {
 	struct object *o;

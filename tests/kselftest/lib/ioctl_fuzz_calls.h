@@ -203,8 +203,6 @@ static __attribute__((noinline)) int try_copy(void *to, const void *from, size_t
 	return sig;
 }
 
-/* Descriptors */
-
 static struct open_fd {
 	int fd;
 	__u16 role;

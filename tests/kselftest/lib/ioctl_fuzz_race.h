@@ -27,7 +27,6 @@ static void race_set(int *word, int value)
 	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
-/* Waits until the word differs from @value. */
 static void race_wait(int *word, int value)
 {
 	while (__atomic_load_n(word, __ATOMIC_SEQ_CST) == value)

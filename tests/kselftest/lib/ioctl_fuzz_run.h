@@ -175,8 +175,6 @@ static void run_steps(int nr)
 	}
 }
 
-/* Rounds */
-
 static void drop_privileges(void)
 {
 	struct __user_cap_header_struct header = { _LINUX_CAPABILITY_VERSION_3, 0 };

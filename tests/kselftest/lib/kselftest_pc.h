@@ -36,8 +36,6 @@
 
 #define ARRAY_SIZE(array)	(sizeof(array) / sizeof((array)[0]))
 
-/* KTAP */
-
 static int ksft_planned, ksft_done, ksft_failed;
 
 static void plan(int tests)
@@ -104,7 +102,6 @@ static inline void bail_if(bool failed, const char *what)
 		bail(what);
 }
 
-/* Bails out if @rc is a negative errno. */
 static inline void bail_on_error(long long rc, const char *what)
 {
 	errno = rc < 0 ? -rc : 0;
@@ -115,8 +112,6 @@ static int finish(void)
 {
 	return ksft_failed || ksft_done != ksft_planned;
 }
-
-/* Modules */
 
 /* insmod() and rmmod() return 0 or a negative errno. */
 static int insmod(const char *name, const char *params)
@@ -350,8 +345,6 @@ static __u32 pc_find(const struct pc *pc, const char *name)
 	return 0;
 }
 
-/* Other helpers */
-
 /* Maps a file and unmaps it again. Returns 0, or a negative errno if mmap() is refused. */
 static int map_error(int fd, size_t size, int prot, int flags, off_t offset)
 {
@@ -437,7 +430,6 @@ static inline __u64 now_ns(void)
 	return clock_ns(CLOCK_MONOTONIC);
 }
 
-/* Returns the CPU time of the calling thread. */
 static inline __u64 thread_ns(void)
 {
 	return clock_ns(CLOCK_THREAD_CPUTIME_ID);

@@ -19,7 +19,6 @@ static long sum_after(const char *path, const char *word)
 	return sum;
 }
 
-/* Returns a value of /proc/meminfo, in bytes. */
 static long long meminfo(const char *what)
 {
 	long kib = sum_after("/proc/meminfo", what);

@@ -44,7 +44,6 @@ static inline void exit_if(bool failed, int status)
 		_exit(status);
 }
 
-/* Sleeps until the process is killed. */
 __attribute__((noreturn))
 static inline void pause_forever(void)
 {
@@ -90,13 +89,11 @@ static inline int wait_results(pid_t pid)
 	return status > 0 && status < 255 ? status : 0;
 }
 
-/* Starts a child that sleeps until it is killed. */
 static inline pid_t fork_sleeper(void)
 {
 	return fork_child(pause_forever());
 }
 
-/* Kills a child and reaps it. */
 static inline void kill_child(pid_t pid)
 {
 	kill(pid, SIGKILL);

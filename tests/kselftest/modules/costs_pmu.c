@@ -16,7 +16,6 @@
 
 static struct pmu_model model;
 
-/* Returns the number of NMIs on all CPUs, from /proc/interrupts. */
 static __s64 nr_nmis(void)
 {
 	FILE *f = fopen("/proc/interrupts", "re");

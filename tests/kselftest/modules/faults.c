@@ -114,7 +114,6 @@ static int next_call(int n, int calls)
 	return n + stride < calls - last ? n + stride : calls - last;
 }
 
-/* Fails the calls of an operation one at a time, and reports one result. */
 static void test_failures(const struct operation *op, const char *driver_name)
 {
 	int failed = 0, calls, this_time, wrong = 0, ret;
@@ -331,7 +330,6 @@ static void start_accounting(void)
 	bail_if(access(own_ppactl(), F_OK) && account_self(), "accounting of the task");
 }
 
-/* Changes the levels of accounting, which stops accounting and starts it again. */
 static int restart_accounting(void)
 {
 	static int other = 7;
@@ -384,7 +382,6 @@ static const struct operation unload_operation = {
 	0, false, 0
 };
 
-/* Tests insmod and then rmmod of a module. */
 static void test_driver(const char *module, const struct operation *load)
 {
 	char suffix[40];

@@ -16,7 +16,6 @@
 /* The test fails if free memory decreases by this many kB or more in both halves of the cycles. */
 #define MAX_LOST_KB	170
 
-/* Returns the number of misc devices. */
 static int nr_misc_devices(void)
 {
 	char devices[8192];

@@ -129,7 +129,6 @@ static void test_single_counters(void)
 	   "0.11 full table: a deleted name is added again, with its old number and value 0");
 }
 
-/* Tests that single counters can use the gaps that histograms leave at the ends of chunks. */
 static void test_histograms(void)
 {
 	__u32 n = 0, last = 0, count = 0, nr_singles = 0;

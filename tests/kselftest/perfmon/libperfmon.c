@@ -246,7 +246,6 @@ static void test_sets(void)
 	close(fd);
 }
 
-/* Checks pfm_get_status() on a context of the caller, of a killed thread and of a CPU. */
 static void test_get_status(void)
 {
 	struct perfmon_status s = { 0 }, *bad = (void *)8;
@@ -318,7 +317,6 @@ static bool reads_are_exact(int fd, const struct perfmon_self *page)
 	return exact;
 }
 
-/* Checks a mapped self page and pfm_self_read(): 9 tests. */
 static void test_self_page(int fd, const struct perfmon_self *page)
 {
 	pfarg_pmd_t pmd = { 0 };

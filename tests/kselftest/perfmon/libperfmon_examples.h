@@ -12,10 +12,8 @@
 /* Maximum number of instructions that an example executes around its loop. */
 #define MAX_OVERHEAD	120
 
-/* The output of the last example that was run. */
 static char output[4096];
 
-/* Runs an example program, stores its output in output[] and returns its wait status. */
 static int run_example(const char *command)
 {
 	FILE *f;

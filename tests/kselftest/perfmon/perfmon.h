@@ -78,7 +78,6 @@ static int pfm_call(int fd, unsigned long call, void *arg)
 	return ioctl(fd, call, arg) ? -errno : 0;
 }
 
-/* Makes a call with a vector of @nr structures of @size bytes. */
 static int pfm_vector(int fd, unsigned long call, const void *items, __u32 nr, __u32 size)
 {
 	struct perfmon_vector v = { (__u64)items, nr, size };
@@ -108,7 +107,6 @@ static __u64 pfm_read_pmd(int fd, __u16 number)
 	return pmd.reg_value;
 }
 
-/* Returns the reg_flags that PERFMON_READ_PMDS sets for PMD (data register) @number. */
 static __u32 pfm_pmd_flags(int fd, __u16 number)
 {
 	struct pfarg_pmd pmd = { .reg_num = number };
@@ -134,7 +132,6 @@ static __u32 this_thread(void)
 	return syscall(SYS_gettid);
 }
 
-/* Loads a context on this thread, and starts it. */
 static void pfm_start_self(int fd)
 {
 	pfm_load(fd, this_thread());

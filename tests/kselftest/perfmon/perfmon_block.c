@@ -152,7 +152,6 @@ static void test_yama(void)
 	kill_child(other);
 }
 
-/* Returns true if the worker executes 1,000 more rounds of its loop within ten seconds. */
 static bool worker_progresses(void)
 {
 	__u64 at = shared[0];
@@ -265,7 +264,6 @@ static void test_fd_inherited(void)
 	kill_child(child);
 }
 
-/* The monitored process changes its user ID between two overflows. */
 static void test_target_changes_user(void)
 {
 	pid_t child = fork_worker(1000);

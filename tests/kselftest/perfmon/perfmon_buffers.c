@@ -31,7 +31,6 @@ struct child_report {
 
 static struct child_report *report;
 
-/* Returns the number that follows @word in the file @file of the control group CGROUP. */
 static long long cgroup_value(const char *file, const char *word)
 {
 	char line[100];

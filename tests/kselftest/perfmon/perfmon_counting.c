@@ -190,7 +190,6 @@ static void test_threads(int nr)
 	is(wrong, 0, "1.6 %d threads with a context each are counted exactly", nr);
 }
 
-/* Counts CPU 1 while a child runs on CPU 1, and then while a child runs on CPU 0. */
 static void test_system_wide(void)
 {
 	__u64 got, idle, rounds = 20000000;

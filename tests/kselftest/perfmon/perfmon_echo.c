@@ -28,7 +28,6 @@ static long nr_unknown_nmis(void)
 	return atol(text);
 }
 
-/* Returns the number of NMIs on all CPUs, from /proc/interrupts. */
 static long nr_nmis(void)
 {
 	FILE *f = fopen("/proc/interrupts", "re");

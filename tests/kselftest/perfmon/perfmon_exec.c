@@ -45,7 +45,6 @@ static void read_records(const struct ring *r, struct exec_records *f)
 	}
 }
 
-/* Samples a child across an exec. If @stop is set, the context is stopped before the exec. */
 static void sample_child(struct exec_records *f, bool stop)
 {
 	struct perfmon_ring_arg arg = { .size = SIZE };

@@ -260,7 +260,6 @@ static void test_target_messages(void)
 	signal(SIGIO, on_signal);
 	bail_if(pipe(go), "pipe");
 	pid = fork_child({
-		/* Waits until the context is started. */
 		close(go[1]);
 		read(go[0], &byte, 1);
 		burn(100);

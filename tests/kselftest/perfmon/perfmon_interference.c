@@ -19,7 +19,6 @@
 #define MS	1000000ULL
 #define NR_STARTS	50
 
-/* Returns the number of interrupts of kind @kind on both CPUs. */
 static __u64 nr_interrupts(const char *kind)
 {
 	FILE *f = fopen("/proc/interrupts", "r");
@@ -39,7 +38,6 @@ static __u64 nr_interrupts(const char *kind)
 	return sum;
 }
 
-/* Starts and stops the context of a sleeping thread: no CPU needs to be interrupted. */
 static void test_sleeping_target(void)
 {
 	int fd = pfm_create(0), i, rc = 0;

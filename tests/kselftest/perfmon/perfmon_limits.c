@@ -91,7 +91,6 @@ static int create_default_pages(int pages)
 	});
 }
 
-/* Loads and removes a module with a sampling format. Returns the result of insmod. */
 static int insmod_format(const char *what, int nr)
 {
 	int rc;
@@ -211,7 +210,6 @@ static int write_entry(int nr)
 	return ppa_write(PPACTL, format_text("%d 1 0 0 1000", tids[nr]));
 }
 
-/* Tests the maximum number of tasks that can be accounted individually. */
 static void test_entries(void)
 {
 	static pthread_t threads[TASKS + 1];

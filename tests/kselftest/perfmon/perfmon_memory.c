@@ -91,7 +91,6 @@ static void stop_child(pid_t child)
 	waitpid(child, NULL, 0);
 }
 
-/* A user creates contexts until one is refused. Each context has all 1,024 event sets. */
 static void test_all_sets(void)
 {
 	pid_t child;

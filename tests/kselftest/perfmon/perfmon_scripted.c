@@ -159,8 +159,6 @@ static void test_listing(void)
 	is(strtoull(text, NULL, 16), 0xa5, "1.1 debugfs: the default value of a PMC");
 }
 
-/* Calls */
-
 static void test_numbers(void)
 {
 	static struct pfarg_pmd many[24] = { { .reg_num = WIDE }, { .reg_num = BYTE } };

@@ -32,7 +32,6 @@ static void on_fault(int signal)
 	siglongjmp(fault_jmp, signal);
 }
 
-/* Returns the result of RDPMC, or all ones if RDPMC faults. */
 static __u64 try_rdpmc(__u32 counter)
 {
 	struct sigaction catch = { .sa_handler = on_fault }, before;

@@ -46,7 +46,6 @@ static void touch(int pages)
 	munmap(p, pages * 4096UL);
 }
 
-/* Returns the number of context switches of the calling thread, as the kernel counts them. */
 static __u64 context_switches(void)
 {
 	struct rusage usage;
@@ -465,7 +464,6 @@ static pid_t fork_creator(void)
 	});
 }
 
-/* Returns the number of processes and threads that were created since boot. */
 static long nr_forks(void)
 {
 	static char text[65536];

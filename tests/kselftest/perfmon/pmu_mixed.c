@@ -130,7 +130,6 @@ static int write_counter(int fd, __u16 number)
 	return fd;
 }
 
-/* Creates a context with general counter @number, loads it on thread @tid and starts it. */
 static int start_counting(__u16 number, __u32 tid)
 {
 	int fd = write_counter(pfm_create(0), number);
@@ -309,7 +308,6 @@ static void test_self_page(void)
 	close(fd);
 }
 
-/* Moves the counted thread between the CPUs 50 times. */
 static void test_many_moves(pid_t pid)
 {
 	int fd = start_counting(last_counter, shared->tid), i;

@@ -67,7 +67,6 @@ static void stop_counters(void)
 	msr_raw("lvtpc %#x; nmis; on_nmi", NMI | MASKED);
 }
 
-/* Returns the number of events that counter @n counts during the command "run". */
 static __u64 count_run(int n, __u64 event, __u64 rounds)
 {
 	return msr_raw("wr %#x 0; wr %#x 0; wr %#x %#llx; run %llu; wr %#x 0; rd %#x", sel0 + n,

@@ -29,7 +29,6 @@ static void *sleeper(void *arg)
 	return NULL;
 }
 
-/* Starts @n threads, which sleep until the process is killed. */
 static int start_sleepers(int n)
 {
 	pthread_attr_t small;
@@ -57,7 +56,6 @@ static void count_signal(int signal)
 	nr_signals++;
 }
 
-/* Tests that SIGSTOP stops a child until SIGCONT, and that each signal arrives once. */
 static int test_signals(void)
 {
 	pid_t child = fork();

@@ -42,7 +42,6 @@ static const struct live_command {
 	{ "ppa --top", "quit", { "pfc", "ppa", "--top", NULL } },
 };
 
-/* Starts a command on a new pseudo-terminal, with SIGHUP ignored. */
 static void start(struct screen *screen, const struct live_command *command)
 {
 	struct winsize size = { .ws_row = 24, .ws_col = 100 };

@@ -58,8 +58,6 @@ static const struct call calls[] = {
 	CALL(PPA_GETTASK, &task_shape, R_NEW, 0, 0),
 };
 
-/* Texts */
-
 enum extra { READ_TASKS, READ_SYSTEM, WRITE_SETTINGS, WRITE_LEVELS, WRITE_ENTRIES, WRITE_ENTRY,
 READ_ENTRY };
 

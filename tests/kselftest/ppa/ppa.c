@@ -21,7 +21,6 @@ static void work(__u64 n)
 		sink += n;
 }
 
-/* Runs for @n milliseconds of CPU time. */
 static void work_ms(int n)
 {
 	__u64 end = clock_ns(CLOCK_THREAD_CPUTIME_ID) + n * 1000000ULL;
@@ -138,7 +137,6 @@ static void start_work(struct known_child *k)
 	     ticks_to_ms(k->work.values[PPA_INTACCUM], &info), k->total_ms, k->cpu / 1e6);
 }
 
-/* Ends the child, and waits for its exit. */
 static void end_work(struct known_child *k)
 {
 	char byte = 0;

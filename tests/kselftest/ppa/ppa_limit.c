@@ -59,7 +59,6 @@ static pid_t start_process(int user)
 	return child;
 }
 
-/* Makes the child start threads until it has @nr of them. Returns the ID of the last thread. */
 static pid_t start_threads(int nr)
 {
 	shared->nr_wanted = nr;

@@ -36,7 +36,6 @@ static struct {
 	 * children of a worker.
 	 */
 	__u64 ended, ended_children, run_time, calls, interrupts;
-	/* Set to make all workers exit. */
 	int stop;
 } *shared;
 
@@ -69,7 +68,6 @@ static void record_error(int worker, const char *fmt, ...)
 	va_end(ap);
 }
 
-/* Sends packets to this process over UDP, and to a child and back over TCP. */
 static void run_net(void)
 {
 	struct sockaddr_in addr = {

@@ -36,7 +36,6 @@ static void test_bad_input(void)
 	   "4.7 ppactl: failed calls account no task and turn nothing on");
 }
 
-/* Tests that the pid 0 in ppactl stands for all tasks. */
 static void test_all_by_pid_0(void)
 {
 	char text[64];
@@ -315,7 +314,6 @@ static void test_values_kept(void)
 	ok(has_stopped(), "4.7 record of a task: accounting ends");
 }
 
-/* Reads the average latency, in microseconds, from the file ppa of task @pid. */
 static double average_latency(int pid)
 {
 	const char *heading = "Avg-Latency\n";
@@ -339,7 +337,6 @@ static struct ppa_task wake_once(int pid, int to)
 	return t;
 }
 
-/* Turns on the histogram of latencies of a task after many wakeups of the task. */
 static void test_late_histogram(void)
 {
 	struct ppa_task t;
@@ -363,7 +360,6 @@ static void test_late_histogram(void)
 	ok(has_stopped(), "4.7 late histogram: accounting ends");
 }
 
-/* Accounts one task individually while all tasks are accounted. */
 static void test_with_all_accounted(void)
 {
 	static struct rawppa r;
@@ -504,7 +500,6 @@ static void test_reaped(void)
 	wait_until(ppa_tasks(dev, tasks, 512) <= 0);
 }
 
-/* Unloads the module while a file is open and a task is accounted. */
 static void test_unload(void)
 {
 	int pid = getpid(), fd;

@@ -106,7 +106,6 @@ static const struct {
 	{ "write of user_kb", write_user_kb, { -EACCES, -EPERM, -EACCES } },
 };
 
-/* Makes the capabilities of this process effective, or not. */
 static void set_effective(bool on)
 {
 	struct __user_cap_header_struct header = { _LINUX_CAPABILITY_VERSION_3, 0 };

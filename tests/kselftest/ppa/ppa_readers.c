@@ -24,7 +24,6 @@
 static struct ppa_task *tasks;
 static pid_t children[NR_CHILDREN];
 
-/* Creates children that end at once. */
 static void end_children(void)
 {
 	for (int i = 0; i < NR_CHILDREN; i++) {
@@ -61,7 +60,6 @@ static int read_children(int fd)
 	return found;
 }
 
-/* Reads /dev/ppa once. Returns the number of records of ended children. */
 static int read_once(int fd)
 {
 	int nr = ppa_tasks(fd, tasks, MAX_TASKS), found = 0;
@@ -71,7 +69,6 @@ static int read_once(int fd)
 	return found;
 }
 
-/* Reads /dev/ppa once. Returns the number of records of ended threads of this program. */
 static int read_threads(int fd)
 {
 	int nr = ppa_tasks(fd, tasks, MAX_TASKS), found = 0;

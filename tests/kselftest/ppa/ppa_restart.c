@@ -82,7 +82,6 @@ static const char *const log_words[] = {
 	"BUG", "WARNING", "Oops", "Call Trace", "rcu: INFO", "perfcounters", NULL
 };
 
-/* Stores the ids of all threads that /proc lists. Returns the number of threads. */
 static int list_threads(__u32 *tids, int max)
 {
 	DIR *proc = opendir("/proc"), *task_dir;

@@ -104,7 +104,6 @@ static struct times munmap_last(void)
 	return sum;
 }
 
-/* Measures close() of the last reference to a file. */
 static struct times close_last(void)
 {
 	struct times before, sum = { 0 };
@@ -370,7 +369,6 @@ static void test_moved_in_fault(void)
 	   "4.2 moved to another CPU in a page fault: computing afterwards is user time");
 }
 
-/* Makes page faults until it is killed. */
 static void fault_forever(void)
 {
 	char *p = map_memory(MB, MAP_PRIVATE);

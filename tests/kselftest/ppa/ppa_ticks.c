@@ -119,7 +119,6 @@ static struct differences subtract(const struct readings *a, const struct readin
 
 static volatile __u64 sink;
 
-/* Computes in user mode until @end. */
 static void compute_until(struct differences *c, __u64 end)
 {
 	__u64 begin = now_ns(), now = begin, i;
@@ -130,7 +129,6 @@ static void compute_until(struct differences *c, __u64 end)
 	c->self_user += (now - begin) / 1e6;
 }
 
-/* Makes system calls until @end. */
 static void call_until(struct differences *c, __u64 end)
 {
 	__u64 begin = now_ns(), now = begin;

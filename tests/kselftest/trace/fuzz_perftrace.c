@@ -46,8 +46,6 @@ static const char *const empty_text[] = { "" };
 
 static __u64 booleans[] = { 0, 1 };
 
-/* Calls that a traced process makes */
-
 static const struct field attach_fields[] = {
 	FIELD(struct perftrace_attach, size, K_SIZE),
 	NUMBERS(struct perftrace_attach, flags, K_FLAGS, PERFTRACE_SHARED, 0),
@@ -124,8 +122,6 @@ static const struct shape resume_shape = SHAPE(struct perftrace_release, resume_
 static const struct shape attach_shape = SHAPE(struct perftrace_attach, attach_fields);
 static const struct shape notify_shape = SHAPE(struct perftrace_notify, notify_fields);
 static const struct shape room_shape = SHAPE(struct perftrace_room, room_fields);
-
-/* Calls on the file of a trace */
 
 /* Writes a filter of one to four steps: its header, the steps, and their texts. */
 static size_t make_filter(char *to, size_t size)

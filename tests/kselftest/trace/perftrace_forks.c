@@ -247,7 +247,6 @@ static void reset_results(void)
 	memset(shared, 0, sizeof(*shared));
 }
 
-/* Ends the children of a program, and the program. */
 static void end_program(pid_t pid)
 {
 	__atomic_store_n(&shared->over, 1, __ATOMIC_RELAXED);

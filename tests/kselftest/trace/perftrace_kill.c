@@ -43,7 +43,6 @@ static void run_writer(void)
 	write_until_killed(NULL);
 }
 
-/* Statistics of the records that were read in one round of the test. */
 static struct {
 	__u64 nr[THREADS], last[THREADS], last_time[THREADS];
 	/*

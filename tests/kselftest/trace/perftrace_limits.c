@@ -53,7 +53,6 @@ static void limit_address_space(void)
 	exit_if(setrlimit(RLIMIT_AS, &limit), 2);
 }
 
-/* Returns the number of mappings of the device in this process. */
 static __u32 count_mappings(void)
 {
 	FILE *maps = fopen("/proc/self/maps", "re");

@@ -73,14 +73,12 @@ static void run_idle(int n)
 	_exit(0);
 }
 
-/* Hides /dev/perftrace from the program, as PrivateDevices=yes of systemd does. */
 static void hide_device(void)
 {
 	exit_if(unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
 		mount("none", "/dev", "tmpfs", 0, NULL), 96);
 }
 
-/* Sets the soft limit of a process for open files. */
 static void limit_files(pid_t pid, rlim_t max)
 {
 	struct rlimit limit;

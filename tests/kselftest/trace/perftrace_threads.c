@@ -99,7 +99,6 @@ static void run_writer(void)
 	_exit(0);
 }
 
-/* Statistics of the records that were read from a trace. */
 static struct {
 	__u64 time[MAX_CPUS];
 	/* The expected number of the next event, by CPU, thread and kind (0: loop, 1: handler). */

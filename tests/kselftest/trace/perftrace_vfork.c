@@ -90,7 +90,6 @@ static void run_writer(void)
 	_exit(0);
 }
 
-/* Results of reading the trace. */
 static struct {
 	__u64 next[WRITERS + 1], time[2];
 	__u64 events, children, gaps, late, broken, strange;

@@ -84,7 +84,6 @@ static __u64 read_events(int fd)
 	return stats.events;
 }
 
-/* Tests writes to a trace that is not read, with wait_ms 200. */
 static void test_not_read(void)
 {
 	int slot, fd = create_waiting(200, &slot), status;
@@ -101,7 +100,6 @@ static void test_not_read(void)
 	close(fd);
 }
 
-/* Tests writes to a trace that is read slowly. */
 static void test_slow_reader(void)
 {
 	int slot, fd = create_waiting(~0U, &slot), status;

@@ -371,7 +371,6 @@ static int trace_getppid(__u32 bytes)
 	return try_open_trace(PERFTRACE_CREATE, &create);
 }
 
-/* Ends a trace and closes its file. */
 static void trace_end(int fd)
 {
 	trace_ioctl(fd, PERFTRACE_END, NULL);

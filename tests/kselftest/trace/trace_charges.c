@@ -40,7 +40,6 @@ static pid_t start_child(void (*body)(void))
 	return pid;
 }
 
-/* Attaches one process by several files, until a file is refused. */
 static void attach_often(void)
 {
 	struct perftrace_attach attach;
@@ -110,7 +109,6 @@ static long nr_tasks(void)
 	return nr;
 }
 
-/* Runs a child that writes one event and exits. */
 static int write_and_end(int slot)
 {
 	return in_child({
@@ -154,7 +152,6 @@ static void child_attach(void)
 	shared->result = try_attach(open_trace_device(), 0, &attach);
 }
 
-/* Registers markers until one is refused. */
 static void register_until_refused(void)
 {
 	struct traced_process t;
@@ -198,7 +195,6 @@ static void test_refused_counts(void)
 	close(fd);
 }
 
-/* Attaches with mappings. */
 static void attach_and_map(void)
 {
 	struct traced_process t;

@@ -260,7 +260,6 @@ static void test_exec(void)
 	   "9.3 exec: events of a first program that was not dumpable are not read");
 }
 
-/* Returns how many kB of a process's mappings of the device are resident. */
 static long resident_kb(pid_t pid)
 {
 	char line[512];
@@ -363,7 +362,6 @@ static void *provide_pages(void *unused)
 	return unused;
 }
 
-/* Returns the number of secret events in the bytes that were read. */
 static int count_secrets(const char *from, size_t bytes)
 {
 	int nr = 0;

@@ -12,7 +12,6 @@
 #include "trace.h"
 #include <sys/prctl.h>
 
-/* Memory that is shared with children. */
 static struct {
 	volatile __u64 committed, ready;
 	volatile __u64 key;
@@ -485,7 +484,6 @@ static void test_unmapped_pieces(void)
 	}
 }
 
-/* Writes until the buffer is full. */
 static void fill_buffer(int slot)
 {
 	static char fields[2000];

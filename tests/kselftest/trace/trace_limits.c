@@ -83,7 +83,6 @@ static void test_processes(void)
 	write_file(MAX_TRACED, old_limit);
 }
 
-/* Runs a traced process of USER that writes an event and exits. */
 static int run_traced_user(int slot)
 {
 	return in_child({

@@ -49,7 +49,6 @@ static void open_until_stopped(void)
 	_exit(0);
 }
 
-/* Returns the number of kernel threads that PERFTRACE_OPEN has created. */
 static int nr_owner_threads(void)
 {
 	DIR *dir = opendir("/proc");

@@ -136,7 +136,6 @@ static void run_parent(enum parent_state state)
 	pause_forever();
 }
 
-/* Returns true if a process executes this program with the argument "pauses". */
 static bool executes_pauses(pid_t pid)
 {
 	char text[100] = "";

@@ -61,7 +61,6 @@ static void register_many(struct traced_process *t)
 	}
 }
 
-/* Runs a process with nearly as many markers as a process may have. */
 static void hold_many_markers(void)
 {
 	struct traced_process t;

@@ -56,7 +56,6 @@ static void *write_some(void *arg)
 	return NULL;
 }
 
-/* Runs a traced process, which exits in one of several ways. */
 static void run_traced_process(int number)
 {
 	struct traced_process t;

@@ -12,7 +12,6 @@
 #include "trace.h"
 #include "refusals.h"
 
-/* Results of a user's child, in shared memory. */
 static struct answers {
 	int open_rc, create_rc, slot, seen, markers, own, all_users, kernel, wanted, exists;
 	int foreign, same_user, done;
@@ -38,7 +37,6 @@ static int count_markers(int fd, const char *name)
 	return nr;
 }
 
-/* Returns the number of traces that user @user can create. */
 static int max_traces(int user)
 {
 	struct perftrace_create create;
