@@ -18,10 +18,7 @@
 #include <sys/sendfile.h>
 #include <sys/uio.h>
 
-/*
- * Number of calls that each of the two users makes in a long run. Outside of long runs, each user
- * makes NR_CALLS / 4 calls.
- */
+/* Number of calls of each of the two users in a long run. */
 #define NR_CALLS	40000
 #define ARENA	(64UL << 20)
 
@@ -228,10 +225,7 @@ static void do_arena(void)
 	case 1:
 		q = mremap(p, len, to, random_below(2) ? MREMAP_MAYMOVE : 0);
 		count_result("mremap", q == MAP_FAILED ? -1 : 0);
-		/*
-		 * If mremap() has moved the mapping out of the arena, the mapping is removed,
-		 * because later calls use only mappings in the arena.
-		 */
+		/* Later calls use only mappings in the arena. */
 		if (q != MAP_FAILED && (q < arena || q >= arena + ARENA))
 			munmap(q, to);
 		break;

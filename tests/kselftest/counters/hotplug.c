@@ -28,10 +28,7 @@ static void *read_snapshots(void *wrong)
 			__atomic_thread_fence(__ATOMIC_ACQUIRE);
 			if (before & PERFCOUNTERS_SEQ_BUSY || pc_seq(&pc, cpu) != before)
 				continue;
-			/*
-			 * A value that is less than the previous value is wrong, as the counter
-			 * only increases.
-			 */
+			/* The counter only increases. */
 			*(unsigned long *)wrong += value < last[cpu];
 			last[cpu] = value;
 		}

@@ -11,10 +11,7 @@
 #include "net.h"
 #include "netlink.h"
 
-/*
- * Adds the dummy interface pch1 with the index @index. The ip command of busybox cannot set the
- * index of an interface.
- */
+/* The ip command of busybox cannot set the index of an interface. */
 static void add_with_index(int index)
 {
 	struct {

@@ -127,10 +127,7 @@ static void pool_add(enum kind kind, __u64 value)
 		pool->v[random_below(MAX_POOL)] = value;
 }
 
-/*
- * Takes the first three values of a pool more often than the others, so that calls often use
- * objects that earlier calls have created.
- */
+/* Takes one of the first three values more often, so that calls use objects of earlier calls. */
 static __u64 pool_take(enum kind kind)
 {
 	const struct pool *pool = &pools[kind];
@@ -313,10 +310,7 @@ static __u64 valid_number(const struct field *f)
 
 static __u64 invalid_number(const struct field *f, __u64 valid)
 {
-	/*
-	 * No process has an ID of invalid_pids[], so a call with an invalid ID affects no process
-	 * outside the fuzzer.
-	 */
+	/* No process has one of these IDs, so no call affects other processes. */
 	static const __u32 invalid_pids[] = { 0, ~0U, 0x80000000, 0x7fffffff, 0x400000, 0x400001 };
 
 	switch (f->kind) {
@@ -410,10 +404,7 @@ static void generate_bits(const struct field *f, char *to)
 
 static void fill_object(const struct shape *shape, char *to);
 
-/*
- * Creates the object that a pointer field points to. If no area is left, returns NULL, which makes
- * the pointer field null.
- */
+/* Returns NULL, which makes the pointer field null, if no area is left. */
 static struct object *generate_pointed(const struct field *f)
 {
 	const struct shape *shape = f->data;
@@ -504,10 +495,7 @@ static void fill_object(const struct shape *shape, char *to)
 	}
 }
 
-/*
- * Restores length and count fields, which a call may have overwritten with the sizes that it
- * requires.
- */
+/* A call may have overwritten length and count fields with the sizes that it requires. */
 static void restore_lengths(void)
 {
 	for (int i = 0; i < gen.nr_lengths; i++)
@@ -527,10 +515,7 @@ static struct object *generate(const struct shape *shape)
 	return o;
 }
 
-/*
- * Adds the IDs and numbers that a successful call has returned to the pools, from which later calls
- * take them.
- */
+/* Later calls use the IDs and numbers that a successful call has returned. */
 static void collect_numbers(void)
 {
 	for (int n = 0; n < gen.nr; n++) {
@@ -546,10 +531,7 @@ static void collect_numbers(void)
 	}
 }
 
-/*
- * Returns true if every byte of the structure, and of the structures that it points to, belongs to
- * exactly one field.
- */
+/* Each byte of a structure, and of those that it points to, must belong to exactly one field. */
 static bool is_shape_complete(const struct shape *shape)
 {
 	__u32 offset = 0;

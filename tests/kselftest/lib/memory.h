@@ -32,10 +32,7 @@ struct meminfo_kb {
 	long free, percpu;
 };
 
-/*
- * Free memory includes the pages in the per-CPU lists of the page allocator, which MemFree does not
- * count.
- */
+/* MemFree does not count the pages in the per-CPU lists of the page allocator. */
 static struct meminfo_kb read_meminfo_kb(void)
 {
 	return (struct meminfo_kb){
@@ -71,10 +68,7 @@ static struct meminfo_kb settled_meminfo_kb(void)
 	return cur;
 }
 
-/*
- * USERS is the file with the memory charged to each user, in bytes. USER_KB is the file with the
- * limit for a user, in kB.
- */
+/* The memory charged to each user, in bytes, and the limit for a user, in kB. */
 #define USERS		"/sys/kernel/debug/perfcounters/users"
 #define USER_KB		"/sys/module/perfcounters/parameters/user_kb"
 

@@ -15,10 +15,7 @@
 
 static __s64 before[3];
 
-/*
- * Checks number, position and description of the cost instances of perfcounters.ko and perfmon.ko,
- * right after the load of both.
- */
+/* Checks the cost instances right after the load of perfcounters.ko and perfmon.ko. */
 static void test_instances(void)
 {
 	unsigned int nr = 0, times = 0, wrong = 0;
@@ -134,10 +131,7 @@ static void test_samples(void)
 	__s64 taken = cost_total("samples/taken"), lost;
 	__u64 wall = now_ns();
 
-	/*
-	 * Turn off the limits of sampling, because a throttled context takes no samples: at an
-	 * overflow the kernel only resets registers.
-	 */
+	/* A throttled context takes no samples, but only resets registers. */
 	pfm_set_limits("0", "0");
 	hdr = pfm_map_default(fd, 1 << 16);
 	before[0] = cost_total("samples/time");

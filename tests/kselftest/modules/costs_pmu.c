@@ -63,10 +63,7 @@ static void test_overflows(__u64 period, __u64 rounds)
 	is(hdr->hdr_count, 2 * rounds / period, "cost samples: as many as periods");
 	is(cost_total("samples/taken") - taken, hdr->hdr_count,
 	   "cost samples/taken: as many as samples in the buffer");
-	/*
-	 * If a context switch processes an overflow before the NMI of the overflow arrives, the NMI
-	 * finds no overflow and is counted as spurious.
-	 */
+	/* An overflow that a context switch has processed makes its NMI spurious. */
 	ok(regular + spurious >= (__s64)hdr->hdr_count - 5 &&
 	   regular + spurious <= (__s64)hdr->hdr_count + 5 && spurious <= 5 + regular / 3,
 	   "cost interrupts: as many as overflows, within 5, most of them regular");

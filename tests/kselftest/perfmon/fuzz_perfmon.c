@@ -358,10 +358,7 @@ static void init_process(void)
 			pool->v[other] = v;
 		}
 	}
-	/*
-	 * The pool of event sets contains 0 twice, so that more calls use event set 0, which exists
-	 * in each context.
-	 */
+	/* Most calls use event set 0, which exists in each context. */
 	pools[K_SET] = (struct pool) { { 0, 0, 1, 2, 3 }, 5 };
 }
 
@@ -372,19 +369,13 @@ static void prepare(void)
 		"pfm_histogram",
 	};
 
-	/*
-	 * Without modprobe, the creation of the first context cannot make the kernel load other
-	 * modules.
-	 */
+	/* Otherwise the first context makes the kernel load other modules. */
 	write_file("/proc/sys/kernel/modprobe", "\n");
 	load_modules("");
 	load_module("perfmon");
 	for (unsigned int i = 0; i < sizeof(modules) / sizeof(*modules); i++)
 		insmod(modules[i], "");
-	/*
-	 * In some rounds a user without capabilities makes the calls. The file mode 0666 lets users
-	 * without capabilities open /dev/perfmon.
-	 */
+	/* In some rounds a user without capabilities makes the calls. */
 	bail_if(chmod("/dev/perfmon", 0666), "chmod /dev/perfmon");
 }
 

@@ -62,10 +62,7 @@ static void test_no_device(void)
 
 	is(err_of(pfm_create_context(&ctx, NULL, NULL, 0)), -ENOSYS,
 	   "1.3 pfm_create_context: without perfmon.ko it is ENOSYS");
-	/*
-	 * Turns off the limits on the rate and CPU time of sampling, because samples take most of
-	 * the CPU time in an emulator.
-	 */
+	/* Samples take most of the CPU time in an emulator, so remove the limits. */
 	insmod("perfcounters", "");
 	bail_on_error(insmod("perfmon", "max_sample_rate=0 max_sample_percent=0"), "perfmon.ko");
 	is(err_of(pfm_create_context(&ctx, NULL, NULL, 0)), -EBUSY,
@@ -327,10 +324,7 @@ static void test_self_page(int fd, const struct perfmon_self *page)
 	   PERFMON_SELF_COUNTING | PERFMON_SELF_RDPMC,
 	   "1.18 self page: COUNTING and RDPMC are set");
 	ok(reads_are_exact(fd, page), "1.18 pfm_self_read: counts loops exactly");
-	/*
-	 * In strict seccomp mode the kernel kills the process at any system call but read, write
-	 * and exit.
-	 */
+	/* Any system call but read, write and exit now kills the process. */
 	is(in_child({
 		int mine = start_counting();
 		const struct perfmon_self *own;
@@ -368,10 +362,7 @@ static void *read_foreign(void *arg)
 	return NULL;
 }
 
-/*
- * Reads another thread's context: the result must be the count of the monitored thread, not of the
- * reader.
- */
+/* The result must be the count of the monitored thread, not of the reader. */
 static void test_foreign_read(int fd, const struct perfmon_self *page)
 {
 	struct foreign_read f = { .fd = fd, .page = page };

@@ -12,10 +12,7 @@
 /* PMC 16 controls all fixed counters; PMD 16 is the first fixed counter */
 #define INTEL_FIXED	16
 
-/*
- * Bits of a PMC (control register) that selects an event, as in perf's raw event codes: count in
- * user mode, count in the kernel, enable the counter.
- */
+/* Bits of a PMC, as in perf's event codes: user mode, kernel, enable the counter. */
 #define PFM_USER	(1ULL << 16)
 #define PFM_KERNEL	(1ULL << 17)
 #define PFM_ENABLE	(1ULL << 22)
@@ -30,10 +27,7 @@ static __u64 pfm_cycles(const struct pmu_model *m)
 	return (m->amd ? 0x76 : 0x3c) | PFM_USER | PFM_ENABLE;
 }
 
-/*
- * Sets the limits of sampling on each CPU: the number of samples a second, and the percentage of
- * CPU time for sampling. "0" means no limit.
- */
+/* Limits for each CPU: samples a second, and percentage of CPU time. "0" means no limit. */
 static void pfm_set_limits(const char *rate, const char *percent)
 {
 	write_file("/sys/module/perfmon/parameters/max_sample_rate", rate);

@@ -87,10 +87,7 @@ static int passed_checks(int status)
 	return (status & ~0xf) == CHECKED ? status & 0xf : 0;
 }
 
-/*
- * Calls @try in a child process that runs as user 1000 without capabilities. Returns the result of
- * @try: 0 or a negative errno.
- */
+/* User 1000 has no capabilities. Returns the result of @try: 0 or a negative errno. */
 static int call_as_user(int (*try)(pid_t target), pid_t target)
 {
 	return -in_child({
@@ -188,10 +185,7 @@ static bool has_end_message(int fd)
 	return false;
 }
 
-/*
- * The monitoring process drops CAP_SYS_PTRACE while its context has stopped a process of another
- * user.
- */
+/* CAP_SYS_PTRACE is dropped while the context has stopped a process of another user. */
 static void test_capability_dropped(void)
 {
 	pid_t child = fork_worker(1001);
@@ -214,10 +208,7 @@ static void test_capability_dropped(void)
 	kill_child(child);
 }
 
-/*
- * The monitoring process is killed while another process still has the file descriptor of its
- * context.
- */
+/* The monitoring process is killed; another process has the descriptor of its context. */
 static void test_fd_inherited(void)
 {
 	int pipes[2], fd = -1;
@@ -382,10 +373,7 @@ static void test_yama_forbids(void)
 		int fd = start_blocking_as(1000, CAP_SETUID, child);
 		int good = worker_blocked(fd);
 
-		/*
-		 * With ptrace_scope 1 the monitoring process is still allowed to stop its child, so
-		 * the child blocks again after a restart.
-		 */
+		/* With ptrace_scope 1, the process may still stop its child. */
 		pfm_restart(fd);
 		good |= worker_blocked(fd) << 1;
 		shared[3] = 1;

@@ -191,10 +191,7 @@ static void test_lifetimes(void)
 	close(fd);
 	close(system);
 
-	/*
-	 * A child of fork() is not counted, but can use the context through the inherited
-	 * descriptor.
-	 */
+	/* A child of fork() can use the context, but is not counted. */
 	fd = pfm_create(0);
 	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	pfm_start_self(fd);
@@ -207,10 +204,7 @@ static void test_lifetimes(void)
 	is(pfm_read_pmd(fd, 0), got, "1.2 fork: the parent is not counted after the child's stop");
 	close(fd);
 
-	/*
-	 * A context of a child counts across the child's exec. Only the parent has the descriptor
-	 * of the context.
-	 */
+	/* A context of a child counts across the child's exec. */
 	bail_if(pipe(out), "pipe");
 	child = fork_child({
 		exit_if(read(out[0], &byte, 1) != 1, 1);
@@ -294,10 +288,7 @@ static void test_load_of_exiting(void)
 	close(fd);
 }
 
-/*
- * Kills programs that never unload their contexts. The test kills programs with odd numbers while
- * their contexts count, and programs with even numbers without waiting for PERFMON_START.
- */
+/* Programs with odd numbers are killed while their contexts count; the others at any time. */
 static void test_killed_programs(void)
 {
 	int counts[2], i;

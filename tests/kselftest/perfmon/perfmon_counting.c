@@ -37,10 +37,7 @@ static void test_register_map(void)
 		note("%s", first);
 }
 
-/*
- * perf gives a counter a negative start value. If the counter is written at its full width, the
- * value that perf leaves in the counter needs more than 32 bits.
- */
+/* A counter at its full width may have a start value of more than 32 bits from perf. */
 static void test_insmod_after_perf(void)
 {
 	const char *description = model->amd ? "pfm_amd" : "pfm_intel";
@@ -116,10 +113,7 @@ static void *count_thread(void *arg)
 	return NULL;
 }
 
-/*
- * Attaches a context to a thread that runs, and reads and stops the context while the thread
- * continues to run.
- */
+/* The thread runs while its context is attached, read and stopped. */
 static void test_other_thread(void)
 {
 	struct thread_job j = { .rounds = 50000000 };

@@ -14,10 +14,7 @@
 #define SIZE	RING_MAX_RECORD
 #define CLOCK_PERIOD	1000000	/* nanoseconds */
 
-/*
- * Contents of the ring: the number of samples before and after the last exec record, and the number
- * of exec records.
- */
+/* Numbers of samples before and after the last exec record, and of exec records. */
 struct exec_records {
 	int before, after, nr_execs, nr_disordered;
 	__u64 time;

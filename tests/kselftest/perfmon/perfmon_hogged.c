@@ -71,10 +71,7 @@ static void child_map_with_own_hog(void)
 	wait_until(hog->running);
 	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
 	pfm_write_pmc(hog_fd, 0, pfm_instructions(SKYLAKE));
-	/*
-	 * Other work on the machine can only make a call longer, so the test uses the shortest of
-	 * up to ten mmap() calls.
-	 */
+	/* Other work can only make a call longer. */
 	for (int i = 0; i < 10 && min_ns >= MAP_NS; i++) {
 		began = now_ns();
 		page = mmap(NULL, getpagesize(), PROT_READ, MAP_SHARED, fd, PERFMON_SELF_OFFSET);
@@ -161,10 +158,7 @@ static void *load_thread(void *unused)
 	return unused;
 }
 
-/*
- * Starts a thread that calls PERFMON_LOAD for CPU 1. Returns when PERFMON_LOAD waits or has
- * finished.
- */
+/* Returns when PERFMON_LOAD for CPU 1 waits or has finished. */
 static pthread_t start_load(void)
 {
 	pthread_t thread;
@@ -258,10 +252,7 @@ int main(void)
 	pid = start_hog();
 	test_other_cpu("CPU 1 hogged before PMU use");
 	stop_hog(pid);
-	/*
-	 * Repeats test_other_cpu() with a hog (see start_hog()) that starts while a context uses
-	 * the PMU.
-	 */
+	/* Now the hog starts while a context uses the PMU. */
 	fd = pfm_create(0);
 	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
 	is(pfm_load(fd, this_thread()), 0,

@@ -82,10 +82,7 @@ static void test_exact(void)
 		e = entry_at(hdr, i, 0);
 		wrong += e->ip < (__u64)loop_begin || e->ip > (__u64)loop_end;
 	}
-	/*
-	 * The context also counts about ten instructions outside the loop, so one sample may have
-	 * an address outside the loop.
-	 */
+	/* One of about ten instructions outside the loop may be sampled. */
 	if (!ok(wrong <= 1, "1.7 exact: sample addresses are in the loop"))
 		note("%u of 4000", wrong);
 	/* A mapping of the buffer would keep the context alive. */
@@ -139,10 +136,7 @@ static void test_notify(void)
 	close(fd);
 }
 
-/*
- * Tests two sampling counters, each with a separate period. The samples of both counters record PMD
- * 2, and the samples of PMD 0 reset PMD 2.
- */
+/* Samples of both counters record PMD 2, and those of PMD 0 reset PMD 2. */
 static void test_two_counters(void)
 {
 	int fd = pfm_create_default(0, SIZE), i, zero = 0, one = 0, wrong = 0, n;

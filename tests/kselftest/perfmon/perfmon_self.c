@@ -195,10 +195,7 @@ static void test_reading(void)
 	close(fd);
 }
 
-/*
- * Set to end the thread of count_secret(), which counts its own instructions on CPU 0. This thread
- * and the main thread run in turn.
- */
+/* Ends the thread of count_secret(), which runs on CPU 0 in turn with the main thread. */
 static volatile int stop;
 
 static void *count_secret(void *arg)
@@ -250,10 +247,7 @@ static void test_isolation(void)
 	   "1.18 RDPMC: still allowed after mremap() of the page");
 	munmap(page, 4096);
 	close(fd);
-	/*
-	 * After munmap() of the self page, RDPMC is permitted until the next switch of address
-	 * spaces, and then forbidden.
-	 */
+	/* After munmap(), RDPMC stays permitted until the next switch of address spaces. */
 	in_child(_exit(0));
 	for (i = 0; i < 20000 && try_rdpmc(0) != -1ULL; i++)
 		usleep(5000);
@@ -446,10 +440,7 @@ struct other_reader {
 	int fd;
 };
 
-/*
- * Runs in a second thread: reads the counter of the main thread's context, first by
- * PERFMON_READ_PMDS and then from the context's self page.
- */
+/* Reads the main thread's counter by PERFMON_READ_PMDS, and then from the self page. */
 static void *read_other(void *arg)
 {
 	struct other_reader *other = arg;
@@ -472,10 +463,7 @@ static void *read_other(void *arg)
 	return NULL;
 }
 
-/*
- * Only the context's own thread can read a counter by RDPMC and add it to the value in the self
- * page. Other threads have to call PERFMON_READ_PMDS to get the counter's value.
- */
+/* Other threads than the context's own have to call PERFMON_READ_PMDS. */
 static void test_other_threads(void)
 {
 	struct other_reader other = { .fd = pfm_create(0) };
@@ -522,10 +510,7 @@ static void test_other_threads(void)
 	   "1.18 owner: the context's thread still reads from the page");
 	munmap((void *)other.page, 4096);
 	close(other.fd);
-	/*
-	 * The context is not loaded. While one process has mapped the context's self page, other
-	 * processes cannot map the page.
-	 */
+	/* Only one process at a time can map the page of a context that is not loaded. */
 	other.fd = pfm_create(0);
 	other.page = MAP_SELF_PAGE(other.fd);
 	is(in_child(_exit(-SELF_PAGE_ERROR(other.fd))), EBUSY,

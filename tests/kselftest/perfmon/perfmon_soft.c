@@ -22,10 +22,7 @@ static void burn(__u64 ns)
 		;
 }
 
-/*
- * Creates a context with all counting soft PMDs (data registers without hardware), and loads it on
- * thread @tid if @tid is not 0.
- */
+/* Loads a context with all counting soft PMDs on thread @tid, if that is not 0. */
 static int create_counting(__u32 tid)
 {
 	int fd = pfm_create(0), n;
@@ -273,10 +270,7 @@ static void test_threads(void)
 	for (i = 0; i < 64; i++) {
 		sum += got[i][0];
 		cpu += got[i][2];
-		/*
-		 * The context also counts the thread's page faults in its stack and in malloc's
-		 * arena.
-		 */
+		/* Faults in the stack and in malloc's arena count as well. */
 		wrong += !got[i][0] || got[i][1] < 50 || got[i][1] > 70;
 	}
 	is(wrong, 0, "1.6 64 threads: each counts its own faults and has a clock");
@@ -365,10 +359,7 @@ static void test_instances(void)
 	driver_cmd("del %d", instance);
 }
 
-/*
- * The file descriptor of a context is sent to another process over a socket, and both processes use
- * the context.
- */
+/* The descriptor is sent over a socket, and both processes use the context. */
 static void test_shared_context(void)
 {
 	char control[CMSG_SPACE(sizeof(int))] = "", byte = 'x';

@@ -152,10 +152,7 @@ static void test_ring(void)
 	ring_close(&r);
 }
 
-/*
- * In a context without a sampling format, each overflow queues a message. The reader restarts the
- * context after each message.
- */
+/* Without a format, each overflow queues a message, after which the reader restarts. */
 static void test_messages(void)
 {
 	struct pfarg_ovfl_msg msg;
@@ -177,10 +174,7 @@ static void test_messages(void)
 	close(fd);
 }
 
-/*
- * For a context without a sampling format and without messages, PERFMON_STATUS reports the lost
- * overflows.
- */
+/* Without format and messages, PERFMON_STATUS reports the lost overflows. */
 static void test_no_messages(void)
 {
 	int fd = pfm_create(0);
@@ -244,10 +238,7 @@ static void test_switch_count(void)
 #define MS	1000000ULL
 #define MAX_THROTTLE	(40 * MS)	/* longest pause that the rate limit causes */
 
-/*
- * A thread is stopped while its context is throttled. The throttling must end while the thread is
- * stopped.
- */
+/* The throttling must end while the thread is stopped. */
 static void test_sleep(void)
 {
 	int fd = pfm_create_default(0, SIZE);
@@ -295,10 +286,7 @@ static void test_sleep(void)
 	close(fd);
 }
 
-/*
- * A CPU's context is stopped while it is throttled, and is started again when the throttling is
- * over. The time for which the context was stopped must not count as throttled.
- */
+/* The time for which the context was stopped must not count as throttled. */
 static void test_stopped_cpu(void)
 {
 	int fd = pfm_create_default(PFM_FL_SYSTEM_WIDE, SIZE);

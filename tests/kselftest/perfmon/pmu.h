@@ -90,10 +90,7 @@ static void disable_perf_throttling(void)
 	write_file("/proc/sys/kernel/perf_cpu_time_max_percent", "0");
 }
 
-/*
- * Opens a perf event for this thread. The event starts disabled, unless it is a member of a
- * leader's group.
- */
+/* The event starts disabled, unless it is a member of a leader's group. */
 static int perf_open(struct perf_event_attr *attr, int leader)
 {
 	attr->size = sizeof(*attr);
@@ -137,10 +134,7 @@ static inline void spin(__u64 rounds)
 	asm volatile("1: dec %0\n jnz 1b" : "+r"(rounds) : : "cc");
 }
 
-/*
- * Returns the number of events that @fd counts during spin(): for instructions 2 * @rounds, plus a
- * constant overhead.
- */
+/* For instructions the result is 2 * @rounds, plus a constant overhead. */
 static __attribute__((noinline)) __u64 perf_spin(int fd, __u64 rounds)
 {
 	perf_start(fd);

@@ -77,10 +77,7 @@ static struct pfm_dfl_smpl_hdr *pfm_map_default(int fd, size_t size)
 	return map == MAP_FAILED ? NULL : map;
 }
 
-/*
- * Reads one message. Returns false if no message arrives within @timeout milliseconds; -1 waits
- * forever.
- */
+/* Returns false if no message arrives within @timeout milliseconds; -1 waits forever. */
 static bool pfm_read_message(int fd, struct pfarg_ovfl_msg *msg, int timeout)
 {
 	struct pollfd poll_fd = { .fd = fd, .events = POLLIN };

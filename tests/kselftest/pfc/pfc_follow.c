@@ -250,10 +250,7 @@ int main(int argc, char **argv)
 	if (argc > 1)
 		return run_work(argv, argc > 3 ? atoi(argv[3]) : 0);
 	m = guest_model();
-	/*
-	 * Address randomization is turned off, because the number of instructions in string
-	 * functions depends on addresses.
-	 */
+	/* Instructions in string functions depend on addresses. */
 	bail_if(personality(ADDR_NO_RANDOMIZE) < 0, "personality");
 	plan(16);
 	pfm_load_modules(m);

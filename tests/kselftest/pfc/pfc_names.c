@@ -65,10 +65,7 @@ static void vdso_hot(__u64 rounds)
 		clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
 }
 
-/*
- * Writes code to a mapping and executes it. Lists the code in /tmp/perf-PID.map, as JIT compilers
- * do.
- */
+/* Lists the code in /tmp/perf-PID.map, as JIT compilers do. */
 static int spin_compiled(const char *mapping, __u64 ms)
 {
 	/* The machine code of bare_hot(). */

@@ -15,10 +15,7 @@
 #define LEAVE_SCREEN	"\033[?1049l"
 #define ARRAY_SIZE(array)	(sizeof(array) / sizeof((array)[0]))
 
-/*
- * Waits for at most a quarter of the time of wait_until(), so that the test can print all results
- * even if no command ends.
- */
+/* A quarter of wait_until(), so that all results are printed even if no command ends. */
 #define wait_end_until(condition) do {					\
 	for (int left_ = 15000; left_ && !(condition); left_--)		\
 		sleep_ms(1);						\

@@ -45,10 +45,7 @@ static long long kernel_bytes(void)
 	return atoll(at + 8);
 }
 
-/*
- * Waits until the charged kernel memory has not changed for 100 ms, because workers free the stacks
- * of exited threads. Returns the charged memory in bytes.
- */
+/* Workers free the stacks of exited threads, so waits for 100 ms without a change. */
 static long long settled_kernel_bytes(void)
 {
 	long long bytes = kernel_bytes(), last = 0;

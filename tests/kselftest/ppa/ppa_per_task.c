@@ -130,10 +130,7 @@ static void test_known_work(void)
 	ok(latency > 0 && duration > 0 && v[10] > 0,
 	   "4.3 ppa file: idle time, latency and time of a switch are above 0: %.3f us, %.3f us",
 	   latency, duration);
-	/*
-	 * Turn off the histogram of latencies, and check that the other values of the task are
-	 * kept.
-	 */
+	/* Without the histogram, the other values of the task are kept. */
 	is(ppa_write(task_path(pid, "ppactl"), "1 0 0 1\n"), 0,
 	   "4.7 ppactl of a task: latencies are turned off");
 	is(read_rawppa(pid, info.nr_cpus, false, &r), 0,
@@ -253,10 +250,7 @@ static void check_values_kept(int pid, const struct ppa_task *t, const char *cha
 	   "4.7 record of a task: its values are kept after %s", change);
 }
 
-/*
- * Reads the records of all tasks. If there is a record of the ended task @pid, copies the record to
- * @t and returns true.
- */
+/* Copies the record of the ended task @pid, if there is one, to @t. */
 static bool find_ended(int pid, struct ppa_task *t)
 {
 	static struct ppa_task tasks[512];
@@ -271,10 +265,7 @@ static bool find_ended(int pid, struct ppa_task *t)
 	return false;
 }
 
-/*
- * Selects and deselects a task for individual accounting while all tasks are accounted. The values
- * of the task must be kept.
- */
+/* All tasks are accounted, so the values of the task must be kept. */
 static void test_values_kept(void)
 {
 	struct ppa_task t, other;
@@ -286,10 +277,7 @@ static void test_values_kept(void)
 	waitpid(pid, NULL, WUNTRACED);
 	kill(pid, SIGCONT);
 	waitpid(pid, NULL, WUNTRACED);
-	/*
-	 * Wait until the task has stopped: the accounted time of a stopped task does not change,
-	 * and the task does not wait for a CPU.
-	 */
+	/* A stopped task uses no time, and does not wait for a CPU. */
 	wait_until(task_state(pid) == 'T' && !ppa_get_task(dev, pid, &other) &&
 		   !ppa_get_task(dev, pid, &t) && other.values[0] == t.values[0] &&
 		   other.runq == t.runq);
@@ -485,10 +473,7 @@ static void test_reaped(void)
 		for (n = 0; n < nr; n++) {
 			missing += !tasks[n].pid && !(tasks[n].flags & PPA_TASK_KERNEL);
 			ended += tasks[n].pid == (__u32)pid && tasks[n].flags & PPA_TASK_ENDED;
-			/*
-			 * Compare only the records of the child. The record of another task that
-			 * ends during the read may be returned twice.
-			 */
+			/* The record of another task that ends meanwhile may be returned twice. */
 			for (k = 0; k < n && tasks[n].pid == (__u32)pid; k++)
 				twice += tasks[k].pid == tasks[n].pid &&
 					 tasks[k].began == tasks[n].began;

@@ -117,10 +117,7 @@ static void set_effective(bool on)
 	bail_if(syscall(SYS_capset, &header, data), "capset");
 }
 
-/*
- * Opens a file without capabilities, and writes to it with all capabilities. Returns the error of
- * write(), or of open().
- */
+/* Opens the file without capabilities. Returns the error of write(), or of open(). */
 static int write_after_open(const char *path, const char *text)
 {
 	int fd, rc;

@@ -15,10 +15,7 @@
 
 #define NR_CHILDREN	20
 #define MAX_TASKS	20000
-/*
- * Maximum number of records of ended tasks that the kernel keeps: MAX_ENDED_RECORDS in
- * src/ppa/state.rs.
- */
+/* MAX_ENDED_RECORDS in src/ppa/state.rs. */
 #define MAX_ENDED	16384
 
 static struct ppa_task *tasks;
@@ -124,10 +121,7 @@ static void test_two_readers(void)
 	close(first);
 }
 
-/*
- * Tests that the record of an ended task is kept until each reader has got the record or has closed
- * its file.
- */
+/* A record is kept until each reader has got it or has closed its file. */
 static void test_closed_reader(void)
 {
 	int first = ppa_open(), second = ppa_open();
@@ -234,10 +228,7 @@ static void test_position(void)
 	close(fd);
 }
 
-/*
- * Tests two readers. The reader that does not read must lose records, and the reader that reads
- * must lose none.
- */
+/* Only the reader that does not read must lose records. */
 static void test_slow_reader(void)
 {
 	int fast, slow, got = 0, step = 512, nr = MAX_ENDED + step;

@@ -199,10 +199,7 @@ static int as_user(void)
 	});
 }
 
-/*
- * Retries rmmod for a second: the last files of the device may not be released yet, and task work
- * of the programs may still be running.
- */
+/* The last files and the task work of the programs may still be there for a second. */
 static int rmmod_soon(void)
 {
 	int rc = -EBUSY;

@@ -92,10 +92,7 @@ static void test_descriptors(void)
 	   "9.1 descriptors without mappings: the charge is given back with them");
 }
 
-/*
- * Returns the number of task_struct objects in the kernel's slab cache, including those of dead
- * tasks.
- */
+/* All task_struct objects of the slab cache, those of dead tasks included. */
 static long nr_tasks(void)
 {
 	char line[300];
@@ -297,10 +294,7 @@ static void test_second_mapping(void)
 	close(fd);
 }
 
-/*
- * Counts how often no trace selects the marker: the word of the marker, which has one bit for each
- * trace, is then 0.
- */
+/* Counts how often the word of the marker is 0: no trace selects it. */
 static void *watch_marker_word(void *arg)
 {
 	struct traced_process *t = arg;
@@ -362,10 +356,7 @@ static bool claim_losses(struct perftrace_info *info)
 	return ticks_now() - last_read < (last_read - start) / 4;
 }
 
-/*
- * A buffer's count of lost events may rise only by as many events as a process can write since the
- * last read.
- */
+/* The count may rise only by what a process can write since the last read. */
 static void test_impossible_losses(void)
 {
 	struct perftrace_info info;
@@ -376,10 +367,7 @@ static void test_impossible_losses(void)
 	ok(info.cut, "9.6 impossible losses: the same call counts them in cut");
 }
 
-/*
- * Tests that processes can attach again after the caller of PERFTRACE_RELEASE has exited, even if
- * not all processes have closed the device.
- */
+/* When the caller of PERFTRACE_RELEASE has exited, processes can attach again. */
 static void test_release(void)
 {
 	struct perftrace_release release = { .size = sizeof(release), .wake = -1 };

@@ -89,10 +89,7 @@ static void *open_common(void *unused)
 	return NULL;
 }
 
-/*
- * Returns the number of times that the trace was opened, in ROUNDS rounds of two threads with one
- * file.
- */
+/* Two threads open with one file. Returns the number of opened traces. */
 static int open_twice(void)
 {
 	pthread_t thread;

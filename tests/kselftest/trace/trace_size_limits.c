@@ -39,10 +39,7 @@ static int register_fields(const char *fields, size_t bytes)
 	return ioctl_markers(self.fd, PERFTRACE_REGISTER, &marker, 1, NULL);
 }
 
-/*
- * Registers a marker with @nr bytes of fields: seven fields of 34 bytes and a blank, and one field
- * with the remaining bytes.
- */
+/* Seven fields of 34 bytes and a blank, and one field with the remaining bytes. */
 static int register_fields_length(int nr)
 {
 	char text[512] = "", last[64];
@@ -145,10 +142,7 @@ static int create_filter_bytes(int bytes)
 	return create_and_close(&create);
 }
 
-/*
- * Creates @nr traces of one user at the same time, in a child. Returns the result of the last
- * PERFTRACE_CREATE.
- */
+/* Returns the result of the last PERFTRACE_CREATE. */
 static int create_nr_traces(int nr, int user)
 {
 	int rc = in_child({

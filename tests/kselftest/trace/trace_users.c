@@ -49,10 +49,7 @@ static int max_traces(int user)
 	return nr;
 }
 
-/*
- * Returns the number of ended traces that user @user can keep by leaving the files of the traces
- * open.
- */
+/* The files of the ended traces stay open. */
 static int max_ended(int user)
 {
 	struct perftrace_create create;
@@ -146,10 +143,7 @@ static void as_user(struct answers *a, int user, int capability)
 	a->seen = count_traces(fd, "roots");
 	a->markers = count_markers(fd, "users:x");
 	wait_until((a->own = read_writers(fd, user, 1, &a->foreign)));
-	/*
-	 * Wait 50 ms and read again. If the trace could get events of other users, some events of
-	 * other users would have arrived while the test waited.
-	 */
+	/* Events of other users, if there were any, would arrive in this time. */
 	sleep_ms(50);
 	read_writers(fd, user, 1, &a->foreign);
 	open = make_trace("mine", "", 0, 0);
@@ -240,10 +234,7 @@ static void test_root(void)
 	close(fd);
 }
 
-/*
- * Runs in a child that was root and changes its user. Returns true if the child can see the trace
- * of root, or if it cannot register a marker.
- */
+/* Runs in a child that was root. Also true if it cannot register a marker. */
 static int sees_root_trace(int slot)
 {
 	struct traced_process t;
