@@ -90,9 +90,7 @@ test_live_unreaped() {
 	kill_when_ready $! && [ ! -s errors ] && [ "$(grep -c '^# ' words)" = 5 ]
 }
 test_unprivileged() {
-	pfc ppa 999999999 2>words
-	rc=$?
-	cat words
+	with_words pfc ppa 999999999
 	[ $rc != 0 ]
 }
 # The memory limit of the user is too low for the records of four more tasks.
@@ -128,9 +126,7 @@ test_turn_off() {
 }
 test_files_removed() {
 	unload_modules
-	pfc ppa 1 2>words
-	rc=$?
-	cat words
+	with_words pfc ppa 1
 	[ $rc != 0 ] && grep -q 'modprobe ppa' words
 }
 
@@ -138,8 +134,7 @@ plan 17
 cd /tmp || exit 1
 unload_modules
 echo >/proc/sys/kernel/modprobe
-insmod /modules/perfcounters.ko
-insmod /modules/ppa.ko
+insmod_each perfcounters ppa
 # Starts few processes per second, because in an emulated guest each start takes some milliseconds.
 (while :; do sleep 0.05; done) &
 sleeper=$!
