@@ -86,6 +86,15 @@ static int pfm_write_pmc(int fd, __u16 number, __u64 value)
 	return pfm_vector(fd, PERFMON_WRITE_PMCS, &pmc, 1, sizeof(pmc));
 }
 
+/* Creates a context whose PMD 0 counts instructions in user mode. */
+static int pfm_create_instructions(__u32 flags, const struct pmu_model *m)
+{
+	int fd = pfm_create(flags);
+
+	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	return fd;
+}
+
 static int pfm_write_pmd(int fd, __u16 number, __u64 value)
 {
 	struct pfarg_pmd pmd = { .reg_num = number, .reg_value = value };

@@ -101,9 +101,8 @@ static int call_as_user(int (*try)(pid_t target), pid_t target)
 
 static int load_counting(pid_t target)
 {
-	int fd = pfm_create(0), rc;
+	int fd = pfm_create_instructions(0, SKYLAKE), rc;
 
-	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
 	rc = pfm_load(fd, target);
 	close(fd);
 	return rc;

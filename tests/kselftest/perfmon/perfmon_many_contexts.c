@@ -70,7 +70,7 @@ static __u64 instructions_of_switches(void)
 	return min;
 }
 
-/* Returns the smallest number of instructions, of several tries, for LOADS loads. */
+/* The smallest number, of several tries, for LOADS loads and unloads of the context. */
 static __u64 instructions_of_loads(int fd)
 {
 	__u64 min = ~0ULL;

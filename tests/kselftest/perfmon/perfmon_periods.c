@@ -259,8 +259,7 @@ static void test_notify_block(void)
 	close(fd);
 	wait_until(*shared != a);
 	ok(blocked && *shared != a, "1.8 blocked process: continues after the context is closed");
-	fd = pfm_create(PFM_FL_NOTIFY_BLOCK);
-	pfm_write_pmc(fd, 0, pfm_instructions(model));
+	fd = pfm_create_instructions(PFM_FL_NOTIFY_BLOCK, model);
 	pfm_period(fd, 0, 1000000, PFM_REGFL_OVFL_NOTIFY);
 	pfm_load(fd, pid);
 	pfm_start(fd);

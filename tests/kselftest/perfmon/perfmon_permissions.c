@@ -164,7 +164,7 @@ static void test_matrix(void)
 		;
 }
 
-/* As with perf, users need CAP_PERFMON to count in kernel mode if the value is 2 or more. */
+/* As with perf, kernel mode needs CAP_PERFMON if perf_event_paranoid is 2 or more. */
 static void test_paranoid(void)
 {
 	static const char sysctl[] = "/proc/sys/kernel/perf_event_paranoid";
@@ -222,8 +222,7 @@ static void test_exec(mode_t mode, bool expect_end, const char *what)
 		execl(PROGRAM_COPY, PROGRAM_COPY, "spin", NULL);
 		_exit(1);
 	});
-	fd = pfm_create(0);
-	pfm_write_pmc(fd, 0, pfm_instructions(model));
+	fd = pfm_create_instructions(0, model);
 	bail_if(pfm_load(fd, child) || pfm_start(fd), "load");
 	bail_if(write(out[1], "x", 1) != 1 || read(in[0], &byte, 1) != 1, "exec");
 	before = pfm_read_pmd(fd, 0);
@@ -380,8 +379,7 @@ static int monitor_execs(void)
 		_exit(94);
 	});
 	waitpid(child, NULL, WUNTRACED);
-	fd = pfm_create(0);
-	pfm_write_pmc(fd, 0, pfm_instructions(model));
+	fd = pfm_create_instructions(0, model);
 	if (pfm_load(fd, child) || pfm_start(fd))
 		return 2;
 	kill(child, SIGCONT);

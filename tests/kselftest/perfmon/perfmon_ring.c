@@ -189,7 +189,7 @@ static void test_forward(void)
 	ring_close(&r);
 }
 
-/* The reader sets any tail, one near the head, or the head itself. */
+/* Set while a hostile reader sets any tail, a tail near the head, or the head itself. */
 static volatile int may_corrupt_tail;
 
 static void *corrupt_tail(void *arg)

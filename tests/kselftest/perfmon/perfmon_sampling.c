@@ -93,12 +93,11 @@ static void test_exact(void)
 /* Tests PFM_REGFL_OVFL_NOTIFY: the message, the masked context, and the restart. */
 static void test_notify(void)
 {
-	int fd = pfm_create(0), n;
+	int fd = pfm_create_instructions(0, model), n;
 	struct pfarg_ovfl_msg msg;
 	char small[8];
 	__u64 before;
 
-	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	is(pfm_restart(fd), -EBUSY, "1.8 restart: a context that is not loaded is EBUSY");
 	is(pfm_period(fd, 0, 100000, PFM_REGFL_OVFL_NOTIFY), 0,
 	   "1.7 write PMDs: PFM_REGFL_OVFL_NOTIFY is accepted");

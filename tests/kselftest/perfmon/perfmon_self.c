@@ -200,10 +200,9 @@ static volatile int stop;
 
 static void *count_secret(void *arg)
 {
-	int fd = pfm_create(0);
+	int fd = pfm_create_instructions(0, model);
 
 	pin_to_cpu(0);
-	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	*(int *)arg = pfm_load(fd, this_thread());
 	pfm_start(fd);
 	while (!stop) {
@@ -221,11 +220,10 @@ static void *count_secret(void *arg)
  */
 static void test_isolation(void)
 {
-	int fd = pfm_create(0), loaded = 1, i, nr_visible = 0;
+	int fd = pfm_create_instructions(0, model), loaded = 1, i, nr_visible = 0;
 	pthread_t thread;
 	void *page;
 
-	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	page = MAP_SELF_PAGE(fd);
 	ok(try_rdpmc(0) != -1ULL, "1.18 RDPMC: allowed after the page is mapped");
 	stop = 0;
@@ -263,8 +261,7 @@ static void test_rdpmc_disabled(void)
 	__u64 value;
 
 	write_file("/sys/devices/cpu/rdpmc", "0");
-	fd = pfm_create(0);
-	pfm_write_pmc(fd, 0, pfm_instructions(model));
+	fd = pfm_create_instructions(0, model);
 	pfm_load(fd, this_thread());
 	page = MAP_SELF_PAGE(fd);
 	pfm_start(fd);
@@ -283,11 +280,10 @@ static void test_rdpmc_disabled(void)
 /* A context of a thread and a context of its CPU use different registers at the same time. */
 static void test_thread_and_cpu(void)
 {
-	int fd = pfm_create(0), cpu = pfm_create(PFM_FL_SYSTEM_WIDE), i;
+	int fd = pfm_create_instructions(0, model), cpu = pfm_create(PFM_FL_SYSTEM_WIDE), i;
 	__u64 overhead, thread, total, got;
 
 	pin_to_cpu(1);
-	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	pfm_write_pmc(cpu, 0, pfm_instructions(model));
 	is(pfm_load(fd, this_thread()), 0,
 	   "1.6 thread and CPU: the thread's context with PMC 0 loads");
@@ -376,8 +372,7 @@ static void test_firmware_pmc(void)
 	int fd;
 
 	wait_until(task_state(child) == 'S');
-	fd = pfm_create(0);
-	pfm_write_pmc(fd, 0, pfm_instructions(model));
+	fd = pfm_create_instructions(0, model);
 	if (model->amd || pfm_load(fd, child) || pfm_start(fd)) {
 		skip("1.6 suspend: a stray PMC value is cleared at resume",
 		     "the processor has no such MSR");
@@ -412,10 +407,9 @@ static void test_suspend(void)
 	write_file("/sys/power/pm_test", "core");
 	/* The kernel's suspend test waits for five seconds by default. */
 	write_file("/sys/module/suspend/parameters/pm_test_delay", "1");
-	fd = pfm_create(0);
+	fd = pfm_create_instructions(0, model);
 	cpu = pfm_create(PFM_FL_SYSTEM_WIDE);
 	pin_to_cpu(0);
-	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	pfm_write_pmc(cpu, 1, pfm_instructions(model));
 	if (pfm_load(fd, this_thread()) || pfm_load(cpu, 0) || pfm_start(fd) || pfm_start(cpu))
 		bail("load");

@@ -156,9 +156,8 @@ static void test_ring(void)
 static void test_messages(void)
 {
 	struct pfarg_ovfl_msg msg;
-	int fd = pfm_create(0), i;
+	int fd = pfm_create_instructions(0, model), i;
 
-	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	pfm_period(fd, 0, PERIOD, PFM_REGFL_OVFL_NOTIFY);
 	pfm_start_self(fd);
 	for (i = 0; i < 300; i++) {
@@ -177,10 +176,9 @@ static void test_messages(void)
 /* Without format and messages, PERFMON_STATUS reports the lost overflows. */
 static void test_no_messages(void)
 {
-	int fd = pfm_create(0);
+	int fd = pfm_create_instructions(0, model);
 	struct perfmon_status s;
 
-	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	pfm_period(fd, 0, PERIOD, 0);
 	is(pfm_load(fd, this_thread()), 0,
 	   "1.7 no format, no messages: load with a period of %d instructions",

@@ -426,12 +426,10 @@ static void test_dead_leader(void)
 static int try_open(bool in_landlock)
 {
 	struct perftrace_create open = make_trace("opened", "", 0, 0);
-	int fd;
 
 	if (in_landlock)
 		enter_landlock_domain();
-	fd = try_open_trace(PERFTRACE_OPEN, &open);
-	return fd < 0 ? -fd : 0;
+	return -try_trace(PERFTRACE_OPEN, &open);
 }
 
 static void test_open(void)

@@ -30,11 +30,8 @@ static void set_user(void)
 static int try_open(void)
 {
 	struct perftrace_create create = { .size = sizeof(create), .name = "asked" };
-	int fd = try_open_trace(PERFTRACE_OPEN, &create);
 
-	if (fd >= 0)
-		close(fd);
-	return fd < 0 ? fd : 0;
+	return try_trace(PERFTRACE_OPEN, &create);
 }
 
 static void open_until_stopped(void)

@@ -136,10 +136,7 @@ static void as_user(struct answers *a, int user, int capability)
 	a->create_rc = fd < 0 ? fd : 0;
 	a->slot = create.slot;
 	open = make_trace("roots", "", 0, 0);
-	other = try_open_trace(PERFTRACE_OPEN, &open);
-	a->open_rc = other < 0 ? other : 0;
-	if (other >= 0)
-		close(other);
+	a->open_rc = try_trace(PERFTRACE_OPEN, &open);
 	a->seen = count_traces(fd, "roots");
 	a->markers = count_markers(fd, "users:x");
 	wait_until((a->own = read_writers(fd, user, 1, &a->foreign)));
@@ -147,10 +144,7 @@ static void as_user(struct answers *a, int user, int capability)
 	sleep_ms(50);
 	read_writers(fd, user, 1, &a->foreign);
 	open = make_trace("mine", "", 0, 0);
-	other = try_open_trace(PERFTRACE_CREATE, &open);
-	a->exists = other < 0 ? other : 0;
-	if (other >= 0)
-		close(other);
+	a->exists = try_trace(PERFTRACE_CREATE, &open);
 	create = make_trace("all", "users:*", PERFTRACE_ALL_USERS, 0);
 	other = try_open_trace(PERFTRACE_CREATE, &create);
 	a->all_users = other < 0 ? other : 0;
@@ -162,10 +156,7 @@ static void as_user(struct answers *a, int user, int capability)
 		close(other);
 	}
 	create = make_trace("switches", "kernel:sched_switch", 0, 0);
-	other = try_open_trace(PERFTRACE_CREATE, &create);
-	a->kernel = other < 0 ? other : 0;
-	if (other >= 0)
-		close(other);
+	a->kernel = try_trace(PERFTRACE_CREATE, &create);
 }
 
 static void test_without_capability(void)
@@ -290,11 +281,9 @@ static void test_limits(void)
 static int try_kernel_events(int user, int capability)
 {
 	struct perftrace_create create = make_trace("paranoia", "kernel:*", 0, 0);
-	int fd;
 
 	switch_user(user, capability);
-	fd = try_open_trace(PERFTRACE_CREATE, &create);
-	return fd < 0 ? -fd : 0;
+	return -try_trace(PERFTRACE_CREATE, &create);
 }
 
 /*
