@@ -16,6 +16,7 @@
 #define IOCTL_FUZZ_H
 
 #include "kselftest_pc.h"
+#include "random.h"
 #include <stddef.h>
 
 enum kind {
@@ -66,21 +67,6 @@ struct shape {
 	{ #table, sizeof(type), sizeof(table) / sizeof(*(table)), table }
 
 typedef size_t (*generate_fn)(char *to, size_t room);
-
-static __u64 seed;
-
-static __u64 random_u64(void)
-{
-	seed ^= seed << 13;
-	seed ^= seed >> 7;
-	seed ^= seed << 17;
-	return seed;
-}
-
-static __u64 random_below(__u64 n)
-{
-	return n ? random_u64() % n : 0;
-}
 
 /* Returns a boundary number such as 0 or 2^31, a number near @near, or any number. */
 static __u64 boundary_number(__u64 near)

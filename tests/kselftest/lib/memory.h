@@ -5,6 +5,8 @@
 
 #include "kselftest_pc.h"
 #include <limits.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
 
 /* Returns the sum of the numbers that follow the word @word, over all occurrences in a file. */
 static long sum_after(const char *path, const char *word)
@@ -74,6 +76,25 @@ static struct meminfo_kb settled_meminfo_kb(void)
 
 /* Memory charged to each user for accounting records, in bytes. */
 #define RECORDS		"/sys/kernel/debug/ppa/records"
+
+/* The control group of a test, to which memory is charged. */
+#define CGROUPS	"/tmp/cgroups"
+#define CGROUP	CGROUPS "/test"
+
+static inline void remove_cgroup(void)
+{
+	rmdir(CGROUP);
+	umount2(CGROUPS, MNT_DETACH);
+}
+
+static inline void create_cgroup(void)
+{
+	mkdir(CGROUPS, 0755);
+	bail_if(mount("cgroups", CGROUPS, "cgroup2", 0, NULL), "mount of cgroup2");
+	atexit(remove_cgroup);
+	write_file(CGROUPS "/cgroup.subtree_control", "+memory");
+	mkdir(CGROUP, 0755);
+}
 
 static inline __u64 charged_bytes_in(const char *file, unsigned int uid)
 {

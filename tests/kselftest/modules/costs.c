@@ -63,14 +63,6 @@ static void test_faults(void)
 	   "cost faults/time: above 0 and below the elapsed time");
 }
 
-static __u64 context_switches(void)
-{
-	struct rusage r;
-
-	getrusage(RUSAGE_THREAD, &r);
-	return r.ru_nvcsw + r.ru_nivcsw;
-}
-
 static void test_switches(void)
 {
 	__u64 inner, outer, wall;

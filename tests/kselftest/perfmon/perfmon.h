@@ -8,6 +8,7 @@
 
 #include "pmu.h"
 #include <linux/perfmon.h>
+#include <sys/resource.h>
 
 /* PMC 16 controls all fixed counters; PMD 16 is the first fixed counter */
 #define INTEL_FIXED	16
@@ -118,6 +119,14 @@ static __u32 pfm_pmd_flags(int fd, __u16 number)
 	return pmd.reg_flags;
 }
 
+static struct perfmon_status get_status(int fd)
+{
+	struct perfmon_status status = { 0 };
+
+	bail_if(ioctl(fd, PERFMON_STATUS, &status), "PERFMON_STATUS");
+	return status;
+}
+
 static int pfm_load(int fd, __u32 target)
 {
 	struct pfarg_load load = { .load_pid = target };
@@ -128,6 +137,14 @@ static int pfm_load(int fd, __u32 target)
 static int pfm_start(int fd)
 {
 	return pfm_call(fd, PERFMON_START, NULL);
+}
+
+static __u64 context_switches(void)
+{
+	struct rusage usage;
+
+	getrusage(RUSAGE_THREAD, &usage);
+	return usage.ru_nvcsw + usage.ru_nivcsw;
 }
 
 static __u32 this_thread(void)

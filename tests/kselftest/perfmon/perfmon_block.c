@@ -486,7 +486,6 @@ static void test_moved_to_other_thread(void)
 static void test_attached_again(void)
 {
 	int fd = create_blocking_at_switch(), sockets[2];
-	struct perfmon_status status = { 0 };
 	struct pfarg_ovfl_msg msg;
 	pid_t thread;
 
@@ -503,8 +502,7 @@ static void test_attached_again(void)
 	   "1.8 blocking context attached again: another process attaches it to the thread");
 	send_byte(sockets[1]);
 	wait_until(shared[0]);
-	pfm_call(fd, PERFMON_STATUS, &status);
-	is(status.flags, PERFMON_STATUS_STARTED,
+	is(get_status(fd).flags, PERFMON_STATUS_STARTED,
 	   "1.8 blocking context attached again: started when the thread returns to user mode");
 	close(fd);
 	kill_child(thread);

@@ -19,25 +19,6 @@
 #define MS	1000000ULL
 #define NR_STARTS	50
 
-static __u64 nr_interrupts(const char *kind)
-{
-	FILE *f = fopen("/proc/interrupts", "r");
-	char line[400], *pos;
-	__u64 sum = 0;
-
-	while (f && fgets(line, sizeof(line), f)) {
-		pos = strstr(line, kind);
-		if (!pos)
-			continue;
-		pos += strlen(kind);
-		for (int cpu = 0; cpu < 2; cpu++)
-			sum += strtoull(pos, &pos, 10);
-	}
-	if (f)
-		fclose(f);
-	return sum;
-}
-
 static void test_sleeping_target(void)
 {
 	int fd = pfm_create_instructions(0, SKYLAKE), i, rc = 0;

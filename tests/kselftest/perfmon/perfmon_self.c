@@ -17,14 +17,6 @@ static const struct pmu_model *model;
 #define MAP_SELF_PAGE(fd) mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, PERFMON_SELF_OFFSET)
 #define SELF_PAGE_ERROR(fd) map_error(fd, 4096, PROT_READ, MAP_SHARED, PERFMON_SELF_OFFSET)
 
-static __u64 rdpmc(__u32 counter)
-{
-	__u32 low, high;
-
-	asm volatile("rdpmc" : "=a" (low), "=d" (high) : "c" (counter));
-	return low | (__u64)high << 32;
-}
-
 static sigjmp_buf fault_jmp;
 
 static void on_fault(int signal)

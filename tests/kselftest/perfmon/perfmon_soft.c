@@ -10,7 +10,6 @@
 #include "scripted.h"
 #include "sets.h"
 #include <pthread.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -41,14 +40,6 @@ static void touch(int pages)
 	for (int i = 0; i < pages; i++)
 		p[i * 4096UL] = 1;
 	munmap(p, pages * 4096UL);
-}
-
-static __u64 context_switches(void)
-{
-	struct rusage usage;
-
-	getrusage(RUSAGE_THREAD, &usage);
-	return usage.ru_nvcsw + usage.ru_nivcsw;
 }
 
 static void test_self(void)
@@ -158,7 +149,6 @@ static void test_moved_overflow(void)
 				 .reg_value = -1ULL, .reg_long_reset = -1000ULL,
 				 .reg_short_reset = -1000ULL };
 	struct pfarg_setdesc second = { .set_id = 1 };
-	struct perfmon_status status = { 0 };
 	pid_t child = fork_sleeper();
 	int fd;
 
@@ -174,8 +164,7 @@ static void test_moved_overflow(void)
 	is(set_value(fd, 0, CARRIED), 0, "1.7 overflow of a sleeping thread: the PMD is 0");
 	is(pfm_unload(fd) ?: pfm_load(fd, this_thread()) ?: pfm_start(fd), 0,
 	   "1.7 overflow of a sleeping thread: load on another thread");
-	pfm_call(fd, PERFMON_STATUS, &status);
-	is(status.flags, PERFMON_STATUS_STARTED,
+	is(get_status(fd).flags, PERFMON_STATUS_STARTED,
 	   "1.7 overflow of a sleeping thread: it does not mask the context of the other thread");
 	close(fd);
 	kill_child(child);

@@ -20,14 +20,6 @@
 
 static const struct pmu_model *model;
 
-static struct perfmon_status get_status(int fd)
-{
-	struct perfmon_status status = { 0 };
-
-	bail_if(ioctl(fd, PERFMON_STATUS, &status), "PERFMON_STATUS");
-	return status;
-}
-
 /* Returns the number of samples in a ring, and adds up its LOST records in @lost. */
 static __u64 count_records(const struct ring *r, __u64 *lost)
 {

@@ -100,14 +100,6 @@ static int read_runs_flags(int fd, __u16 number)
 	return ioctl(fd, PERFMON_READ_RUNS, &v) ? -errno : (int)runs.reg_flags;
 }
 
-static struct perfmon_status get_status(int fd)
-{
-	struct perfmon_status status = { 0 };
-
-	bail_if(ioctl(fd, PERFMON_STATUS, &status), "PERFMON_STATUS");
-	return status;
-}
-
 static int create_for_core(__u32 flags, __u32 core)
 {
 	struct pfarg_ctx ctx = { .ctx_flags = flags, .ctx_core = core };

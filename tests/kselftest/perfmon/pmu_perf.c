@@ -297,14 +297,6 @@ static void test_breakpoints(void)
 	close(fd);
 }
 
-static __u64 rdpmc(unsigned int counter)
-{
-	unsigned int low, high;
-
-	asm volatile("rdpmc" : "=a"(low), "=d"(high) : "c"(counter));
-	return low | (__u64)high << 32;
-}
-
 static void test_rdpmc(void)
 {
 	int fd = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1), i;

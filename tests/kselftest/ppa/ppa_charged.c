@@ -11,11 +11,8 @@
 #include "memory.h"
 #include "ppa.h"
 #include <pthread.h>
-#include <sys/mount.h>
 #include <sys/stat.h>
 
-#define CGROUPS	"/tmp/cgroups"
-#define CGROUP	CGROUPS "/ppa"
 #define TASKS	2000
 #define TASKS_GATE	500
 #define STACK	(16 * 1024)
@@ -127,22 +124,12 @@ static void test_user_charge(void)
 	   "9.1 records of a user: none is left when accounting is off");
 }
 
-static void remove_cgroup(void)
-{
-	rmdir(CGROUP);
-	umount2(CGROUPS, MNT_DETACH);
-}
-
 int main(void)
 {
 	long long without, with;
 
 	plan(5);
-	mkdir(CGROUPS, 0755);
-	bail_if(mount("cgroups", CGROUPS, "cgroup2", 0, NULL), "mount of cgroup2");
-	atexit(remove_cgroup);
-	write_file(CGROUPS "/cgroup.subtree_control", "+memory");
-	mkdir(CGROUP, 0755);
+	create_cgroup();
 	insmod_each("perfcounters ppa");
 	bytes_per_thread();
 	without = bytes_per_thread();

@@ -9,6 +9,7 @@
  * reads everything. The kernel must keep working, and all events of a well-behaved process must be
  * read.
  */
+#include "random.h"
 #include "trace.h"
 #include <sys/prctl.h>
 
@@ -20,15 +21,6 @@ static const __u32 modes[TRACES] = { 0, PERFTRACE_FLIGHT, PERFTRACE_SHARED, PERF
 static struct {
 	volatile __u64 written, rewritten, calls, ready;
 } *shared;
-
-static __u64 seed = 88172645463325252ULL;
-
-static __u64 random_u64(void)
-{
-	seed ^= seed << 13;
-	seed ^= seed >> 7;
-	return seed ^= seed << 17;
-}
 
 /* Returns a number that may do harm: small, near a power of two, near @base, or random. */
 static __u64 odd_number(__u64 base)
