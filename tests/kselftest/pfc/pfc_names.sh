@@ -91,31 +91,6 @@ test_exec_of_process() {
 	wait $victim $recorder
 	has_both_programs x
 }
-# A thread that was started after pfc calls exec, and continues with the process ID.
-test_exec_of_later_thread() {
-	start_victim $a until $dir/go thread exec $b spin $ms until $dir/more
-	start_record x || return 1
-	touch $dir/go
-	within 20 has_cpu_ns $victim $((ms * 1000000))
-	within 20 has_slept $recorder
-	touch $dir/more
-	wait $victim $recorder
-	rc=$?
-	cat said_by_pfc
-	report x
-	[ $rc = 0 ] && [ "$(percent_of betaa_hot)" -ge 50 ] && grep -q '^pfc: sampling thread [0-9]* omitted the start of a program' said_by_pfc
-}
-test_stat_of_later_thread() {
-	start_victim $a until $dir/go thread exec $b spin $ms
-	pfc stat -e task-clock -x, -o counts -p $victim 2>said_by_pfc &
-	recorder=$!
-	wait_started $recorder || { cat said_by_pfc; kill_both; return 1; }
-	touch $dir/go
-	wait $victim $recorder
-	rc=$?
-	cat said_by_pfc counts
-	[ $rc = 0 ] && awk -F, -v ms=$ms '/task-clock/ { n += $1 >= ms / 2 && $NF == "exec" } END { exit !n }' counts
-}
 test_exec_in_shell() {
 	run_pfc record -a -F 1000 -o x -- sh -c "$a spin $ms; exec $b spin $ms" || return 1
 	has_both_programs x
@@ -334,7 +309,7 @@ check_both_ways() { # NAME COMMAND...
 	via=""
 }
 
-if [ -n "${LONG:-}" ]; then plan 40; else plan 13; fi
+if [ -n "${LONG:-}" ]; then plan 38; else plan 12; fi
 cd /tmp || exit 1
 begin_few_symbols
 unload_modules
@@ -345,8 +320,6 @@ chmod 777 /tmp/nobody
 /tests/pfc_names copy $a && /tests/pfc_names twin $b
 /tests/pfc_names copy_noid $dir/a_noid && /tests/pfc_names twin_noid $dir/b_noid
 check_both_ways "1.9 pfc record -p sees an exec" test_exec_of_process
-check "1.9 pfc record -p continues after an exec by a thread that was started after pfc" test_exec_of_later_thread
-if_long check "1.6 pfc stat -p continues after an exec by a thread that was started after pfc" test_stat_of_later_thread
 check "1.9 pfc record -a sees an exec in a shell" test_exec_in_shell
 check "1.9 pfc record -a without perf sees an exec, and reports for how long names may be wrong" test_exec_on_cpus_without_perf
 check "1.9 a program that is replaced while it runs keeps its names or has none" test_replaced $a $b

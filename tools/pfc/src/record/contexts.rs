@@ -7,7 +7,7 @@ mod cpus;
 mod follow;
 mod processes;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -162,9 +162,6 @@ pub struct Contexts {
     /// True if a full ring overwrites its oldest records. The rings of a flight recorder are read
     /// only when a file is written or their CPU goes offline.
     is_flight_recorder: bool,
-    /// The processes that the user has selected. If the context of the first thread of a process
-    /// has ended, [`Contexts::follow_exec`] looks for a thread that continues with the process ID.
-    pub followed_processes: BTreeSet<u32>,
     /// True after [`Contexts::stop`]: new threads get no contexts.
     is_stopped: bool,
     pub has_broken_ring: bool,
@@ -206,7 +203,6 @@ impl Contexts {
             throttling_of_closed_contexts: Throttling::default(),
             reported_throttling: Throttling::default(),
             is_flight_recorder,
-            followed_processes: BTreeSet::new(),
             is_stopped: false,
             has_broken_ring: false,
             monitored_cpus: None,
@@ -281,7 +277,6 @@ impl Contexts {
                 continue;
             };
             let causes = live.read_end_causes(self.config.scope);
-            let has_ended = live.has_ended;
             match &mut self.monitored_cpus {
                 Some(cpus) if causes.contains(MissingCountCauses::OFFLINE) => {
                     cpus.detach(target);
@@ -292,9 +287,6 @@ impl Contexts {
                     continue;
                 }
                 _ => self.incomplete_targets.add(target, causes),
-            }
-            if has_ended && self.followed_processes.remove(&target) {
-                self.follow_exec(target);
             }
             if !self.is_flight_recorder {
                 self.drain_sample_ring(target);

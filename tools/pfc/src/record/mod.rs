@@ -141,7 +141,6 @@ pub fn attach(contexts: &mut Contexts, target: &Target, args: &TargetArgs) -> Re
         Target::Command => {}
         Target::Threads(threads) => {
             contexts.start_process_tracking(Some(threads));
-            contexts.followed_processes.extend(&args.processes);
             for thread in threads {
                 match contexts.attach_context(*thread) {
                     // The thread has exited since the threads of its process were listed.

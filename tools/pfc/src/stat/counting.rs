@@ -3,9 +3,7 @@
 //! The monitoring contexts of a run of `pfc stat`: one context per thread or CPU, all with the same
 //! configuration.
 
-mod follow;
-
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
@@ -16,6 +14,7 @@ use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::retry_on_intr;
 
 use super::assign::{EventPlacement, RegisterPlan};
+use super::command::FollowedThreadHandler;
 use super::estimate::CountSums;
 use super::short_counts::{IncompleteTargets, MissingCountCauses};
 use super::throttling::Throttling;
@@ -278,9 +277,6 @@ pub struct CountingContexts {
     pub incomplete_targets: IncompleteTargets,
     /// The throttling of the contexts that were closed.
     throttling_of_closed_contexts: Throttling,
-    /// The processes that the user has selected. If the context of the first thread of a process
-    /// has ended, [`Self::follow_execs`] looks for a thread that continues with the process ID.
-    pub followed_processes: BTreeSet<u32>,
     /// The counted CPUs; `None` if threads are counted.
     pub monitored_cpus: Option<MonitoredCpus>,
     /// The CPUs that could not be counted again after they had come online, with the error.
@@ -298,7 +294,6 @@ impl CountingContexts {
             first_thread_error: None,
             incomplete_targets: IncompleteTargets::default(),
             throttling_of_closed_contexts: Throttling::default(),
-            followed_processes: BTreeSet::new(),
             monitored_cpus: None,
             restart_errors_by_cpu: BTreeMap::new(),
         }
@@ -511,7 +506,6 @@ impl CountingContexts {
             for cpu in offline {
                 self.close_offline_cpu_context(cpu)?;
             }
-            self.follow_execs()?;
         }
         let ended = self
             .contexts
@@ -530,6 +524,64 @@ impl CountingContexts {
             }
         }
         Ok(total)
+    }
+}
+
+impl FollowedThreadHandler for CountingContexts {
+    const STOP_THREADS_AT_EXIT: bool = false;
+
+    fn create_context(&self) -> io::Result<Option<Context>> {
+        match self.config.is_empty() {
+            true => Ok(None),
+            false => self.config.create_context().map(Some),
+        }
+    }
+
+    fn insert_attached_context(&mut self, thread: u32, context: Context) -> io::Result<()> {
+        self.contexts.insert(thread, context.into());
+        Ok(())
+    }
+
+    fn attach_to_new_thread(&mut self, thread: u32) {
+        let started = self
+            .attach_context(thread)
+            .and_then(|()| self.start_context(thread));
+        if let Err(error) = started {
+            self.contexts.remove(&thread);
+            self.nr_uncounted_threads += 1;
+            self.first_thread_error.get_or_insert(error);
+        }
+    }
+
+    fn on_thread_executed(&mut self, former_tid: u32, tid: u32) -> io::Result<()> {
+        if former_tid != tid {
+            self.on_thread_exited(tid)?;
+            if let Some(context) = self.contexts.remove(&former_tid) {
+                self.contexts.insert(tid, context);
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the counts of a thread that has exited to the sums, and closes the context of the
+    /// thread.
+    fn on_thread_exited(&mut self, thread: u32) -> io::Result<()> {
+        if let Some(mut attached) = self.contexts.remove(&thread) {
+            let values = self.config.read_context_sums(&attached.context)?;
+            let early_causes = attached.read_end_causes(self.config.scope)?;
+            let values: Vec<CountSums> = values
+                .iter()
+                .map(|sum| sum.with_missing_count_causes(early_causes))
+                .collect();
+            self.incomplete_targets
+                .add(thread, union_of_causes(&values));
+            add_sums(&mut self.sums_of_closed_contexts, &values);
+            if self.config.cascade_threshold.is_some() {
+                self.throttling_of_closed_contexts
+                    .add(&attached.context.status()?);
+            }
+        }
+        Ok(())
     }
 }
 

@@ -15,7 +15,7 @@
 //! | `architectural_events.rs` | Intel's generic events that CPUID reports missing; unsafe |
 //! | `groups.rs` | the `{a,b}` syntax: events that must share an event set |
 //! | `assign.rs` | assigns events to PMDs and event sets |
-//! | `counting.rs`, `counting/` | the contexts of a run: creation, attach, reading; execs |
+//! | `counting.rs` | the contexts of a run: creation, attach, reading |
 //! | `estimate.rs` | scaling and error bars for events that counted part of the time |
 //! | `command.rs`, `process.rs` | starts a command, follows its children (ptrace, unsafe) |
 //! | `beside.rs` | runs a command beside a count of other threads or of CPUs |
@@ -372,9 +372,6 @@ impl StatSession<'_> {
         let (elapsed, status) = match &self.target {
             Target::Command => self.count_command(group, report)?,
             Target::Threads(threads) => {
-                group
-                    .followed_processes
-                    .extend(&self.args.targets.processes);
                 for thread in threads {
                     match group.attach_context(*thread) {
                         // Threads of a process may have exited after pfc listed the threads of the

@@ -24,15 +24,12 @@ impl MissingCountCauses {
     /// The thread ran for some time on CPUs that lack some registers of the context, and was not
     /// counted there.
     pub const UNSUITABLE_CPU: Self = Self(16);
-    /// A thread without a context has executed a program in a selected process. The context of the
-    /// process was attached when the program had already started.
-    pub const EXEC: Self = Self(32);
     /// The causes after which the context has ended, although its thread or CPU continued to run.
     const ENDED_EARLY: Self = Self(Self::FAULT.0 | Self::EVICTED.0 | Self::UNKNOWN_REASON.0);
 
     /// Each cause with its name in CSV and JSON, and a sentence in which `{}` stands for the thread
     /// or CPU.
-    const CAUSES_WITH_SENTENCES: [(Self, &'static str, &'static str); 6] = [
+    const CAUSES_WITH_SENTENCES: [(Self, &'static str, &'static str); 5] = [
         (
             Self::FAULT,
             "fault",
@@ -57,11 +54,6 @@ impl MissingCountCauses {
             Self::UNSUITABLE_CPU,
             "elsewhere",
             "counting {} omitted the time on CPUs that lack some of the registers; use CPUs of one kind (taskset)",
-        ),
-        (
-            Self::EXEC,
-            "exec",
-            "counting {} omitted the start of a program: a thread that pfc did not follow has executed it",
         ),
     ];
 
@@ -129,12 +121,6 @@ impl IncompleteTargets {
     pub fn has_early_end(&self) -> bool {
         let mut all = self.causes_by_target.values();
         all.any(|causes| causes.contains(MissingCountCauses::ENDED_EARLY))
-    }
-
-    /// Returns true if the context of the thread or CPU `target` has ended early.
-    pub fn has_ended_early(&self, target: u32) -> bool {
-        let causes = self.causes_by_target.get(&target);
-        causes.is_some_and(|causes| causes.contains(MissingCountCauses::ENDED_EARLY))
     }
 
     /// Returns a sentence for each cause for which counts are missing. `activity` is the word for
@@ -249,7 +235,6 @@ mod tests {
         let mut shorts = IncompleteTargets::default();
         shorts.add(1, MissingCountCauses::OFFLINE);
         shorts.add(2, MissingCountCauses::UNSUITABLE_CPU);
-        shorts.add(2, MissingCountCauses::EXEC);
         assert!(!shorts.has_early_end());
         for cause in [
             MissingCountCauses::FAULT,
@@ -261,8 +246,6 @@ mod tests {
             // The reason is known to be that the CPU was offline.
             let is_known = cause == MissingCountCauses::UNKNOWN_REASON;
             assert_eq!(shorts.has_early_end(), !is_known);
-            assert_eq!(shorts.has_ended_early(1), !is_known);
-            assert!(!shorts.has_ended_early(2));
             shorts.add(3, cause);
             assert!(shorts.has_early_end());
         }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Samples the threads of a command that pfc follows with ptrace, and the thread that has taken over
-//! the ID of a selected process at an exec.
+//! Samples the threads of a command that pfc follows with ptrace.
 
 use std::io;
 
@@ -13,8 +12,6 @@ use crate::record::freq::FreqController;
 use crate::record::lost::LostRecordCounts;
 use crate::record::tasks::now;
 use crate::stat::command::FollowedThreadHandler;
-use crate::stat::short_counts::MissingCountCauses;
-use crate::target::attach_after_exec;
 
 impl FollowedThreadHandler for Contexts {
     const STOP_THREADS_AT_EXIT: bool = true;
@@ -96,36 +93,6 @@ impl FollowedThreadHandler for Contexts {
 }
 
 impl Contexts {
-    /// Closes the context of the first thread of a process, which has ended. If the context has not
-    /// ended early and an exec has given the process ID to another thread, attaches a context to
-    /// that thread and starts it.
-    pub(super) fn follow_exec(&mut self, process: u32) {
-        // The samples in the ring are of the program before the exec, also in a flight recorder.
-        self.drain_sample_ring(process);
-        self.close_context(process);
-        if self.is_stopped || self.incomplete_targets.has_ended_early(process) {
-            return;
-        }
-        let time = now();
-        let attached = attach_after_exec(process, || {
-            self.attach_context(process)?;
-            self.start_context(process)
-        });
-        match attached {
-            Ok(false) => {}
-            Ok(true) => {
-                self.followed_processes.insert(process);
-                self.incomplete_targets
-                    .add(process, MissingCountCauses::EXEC);
-                self.tasks.record_process_exec(process, time);
-            }
-            Err(error) => {
-                self.nr_failed_threads += 1;
-                self.first_thread_error.get_or_insert(error);
-            }
-        }
-    }
-
     fn attach_and_start_context(&mut self, thread: u32) {
         if self.is_stopped {
             return;
