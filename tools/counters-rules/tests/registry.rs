@@ -378,13 +378,8 @@ struct ModelEntry {
     live: bool,
 }
 
-/// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
-fn is_long_run() -> bool {
-    std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
-}
-
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if is_long_run() { 200 } else { 50 }))]
+    #![proptest_config(ProptestConfig::with_cases(if fuzz::is_long_run() { 200 } else { 50 }))]
     #[test]
     fn r0_10_registry_behaves_like_a_map_of_names(
         operations in prop::collection::vec(any_operations(), 1..300),

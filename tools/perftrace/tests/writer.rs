@@ -238,19 +238,14 @@ fn r3_11_each_of_16_traces_records_every_event() {
     write_counted_events(0, 20);
 }
 
-/// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
-fn is_long_run() -> bool {
-    std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
-}
-
 #[test]
 fn r3_5_an_event_of_one_trace_is_never_in_the_next_one() {
     let (_alone, kernel) = lock_simulated_kernel();
     // While a thread writes, the slot alternately holds a trace, is empty, and holds a trace of
     // another kind.
+    let nr_events = if fuzz::is_long_run() { 3_000_000 } else { 500_000 };
     thread::scope(|scope| {
-        let writer = scope
-            .spawn(|| write_counted_events(0, if is_long_run() { 3_000_000 } else { 500_000 }));
+        let writer = scope.spawn(|| write_counted_events(0, nr_events));
         let mut rounds = 0;
         while !writer.is_finished() {
             for flags in [0, FLIGHT] {

@@ -9,7 +9,8 @@ use std::io::{BufRead, BufReader, Read};
 use std::time::{Duration, Instant};
 
 use counters_rules::abi::{Kind, Unit};
-use device::{assert_refused, patience, pfc, Device};
+use device::{assert_refused, pfc, Device};
+use fuzz::patience;
 
 #[test]
 fn pfc_list_shows_what_there_is() {

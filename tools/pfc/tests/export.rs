@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use counters_rules::abi::{Kind, Unit};
 use counters_rules::spec::Spec;
-use device::{patience, pfc, send_signal, Device, KillOnDrop};
+use device::{pfc, send_signal, Device, KillOnDrop};
+use fuzz::patience;
 
 /// Returns the lines of the OpenMetrics text that `pfc export` prints, in order.
 fn exported_lines(device: &Device, args: &[&str]) -> Vec<String> {

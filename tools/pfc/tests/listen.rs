@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use counters_rules::abi::{Kind, Unit};
-use device::{patience, send_signal, Device, KillOnDrop};
+use device::{send_signal, Device, KillOnDrop};
+use fuzz::patience;
 
 /// Maximum time to wait for the server, in seconds. `patience` multiplies this time by the
 /// environment variable PATIENCE, if PATIENCE is set. The server's own timeouts are 5 and 30

@@ -14,7 +14,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use counters_rules::abi::{Kind, Unit};
-use device::{patience, send_signal, Device, KillOnDrop};
+use device::{send_signal, Device, KillOnDrop};
+use fuzz::patience;
 use tempfile::TempDir;
 
 /// A fake device, and a directory for the exported files.

@@ -11,7 +11,8 @@ use std::os::fd::OwnedFd;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use device::{patience, send_signal, Device, KillOnDrop};
+use device::{send_signal, Device, KillOnDrop};
+use fuzz::patience;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{grantpt, openpt, ptsname, unlockpt, OpenptFlags};

@@ -5,7 +5,6 @@
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
 
 use counters_rules::abi::{Kind, Unit};
 use counters_rules::spec::Spec;
@@ -160,12 +159,4 @@ impl Drop for KillOnDrop {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-/// Returns the time to wait for something on a slow machine: `seconds`, multiplied by the
-/// environment variable PATIENCE if PATIENCE is set.
-#[allow(dead_code, reason = "not all tests wait")]
-pub fn patience(seconds: u64) -> Duration {
-    let times = std::env::var("PATIENCE").ok().and_then(|n| n.parse().ok());
-    Duration::from_secs(seconds * times.unwrap_or(1u64))
 }
