@@ -243,7 +243,7 @@ fn r3_5_an_event_of_one_trace_is_never_in_the_next_one() {
     let (_alone, kernel) = lock_simulated_kernel();
     // While a thread writes, the slot alternately holds a trace, is empty, and holds a trace of
     // another kind.
-    let nr_events = if fuzz::is_long_run() { 3_000_000 } else { 500_000 };
+    let nr_events = 500_000 * if fuzz::is_long_run() { 6 } else { 1 };
     thread::scope(|scope| {
         let writer = scope.spawn(|| write_counted_events(0, nr_events));
         let mut rounds = 0;

@@ -6,11 +6,9 @@
 mod device;
 
 use std::io::{BufRead, BufReader, Read};
-use std::time::{Duration, Instant};
 
 use counters_rules::abi::{Kind, Unit};
-use device::{assert_refused, pfc, Device};
-use fuzz::patience;
+use device::{assert_refused, pfc, wait_for_exit, Device, KillOnDrop};
 
 #[test]
 fn pfc_list_shows_what_there_is() {
@@ -267,18 +265,11 @@ fn pfc_writes_to_files_and_into_closed_pipes() {
     let mut reader = BufReader::new(child.stdout.take().expect("piped"));
     reader.read_line(&mut first).expect("a line");
     drop(reader);
-    let end = Instant::now() + patience(120);
-    let status = loop {
-        if let Some(status) = child.try_wait().expect("ours") {
-            break status;
-        }
-        assert!(Instant::now() < end, "it did not notice that nobody reads");
-        std::thread::sleep(Duration::from_millis(10));
-    };
+    let status = wait_for_exit(&mut child);
     let mut err = String::new();
     let stderr = child.stderr.as_mut().expect("piped");
     stderr.read_to_string(&mut err).expect("text");
-    assert_eq!((status.code(), err.as_str()), (Some(0), ""));
+    assert_eq!((status, err.as_str()), (Some(0), ""));
 }
 
 #[test]
@@ -411,26 +402,15 @@ fn pfc_device_that_is_no_device_is_said_at_once() {
         ("/dev/shm", "it is a directory"),
         ("/dev/null", "map"),
     ] {
-        let begun = Instant::now();
-        let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_pfc"))
+        let child = std::process::Command::new(env!("CARGO_BIN_EXE_pfc"))
             .args(["list", "--device", path])
             .stderr(std::process::Stdio::piped())
-            .spawn()
-            .expect("pfc runs");
-        let status = loop {
-            if let Some(status) = child.try_wait().expect("ours") {
-                break status;
-            }
-            if begun.elapsed() > patience(120) {
-                child.kill().expect("ours");
-                panic!("{path}: it hangs");
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        };
+            .spawn();
+        let mut child = KillOnDrop(child.expect("pfc runs"));
+        assert_eq!(wait_for_exit(&mut child.0), Some(2), "{path}");
         let mut err = String::new();
-        let stderr = child.stderr.as_mut().expect("piped");
+        let stderr = child.0.stderr.as_mut().expect("piped");
         stderr.read_to_string(&mut err).expect("text");
-        assert_eq!(status.code(), Some(2), "{path}");
         assert!(
             err.contains(why) && err.lines().count() == 1,
             "{path}: {err}"

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use counters_rules::abi::{Kind, Unit};
-use device::{send_signal, Device, KillOnDrop};
+use device::{send_signal, wait_for_exit, wait_until, Device, KillOnDrop};
 use fuzz::patience;
 
 /// Maximum time to wait for the server, in seconds. `patience` multiplies this time by the
@@ -83,21 +83,6 @@ impl Server {
             .expect("a number")
             .parse()
             .expect("a number")
-    }
-
-    #[track_caller]
-    fn wait_for_exit(&mut self) -> Option<i32> {
-        let begun = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().expect("ours") {
-                return status.code();
-            }
-            assert!(
-                begun.elapsed() < patience(TIMEOUT_SECONDS),
-                "it does not end"
-            );
-            std::thread::sleep(Duration::from_millis(20));
-        }
     }
 }
 
@@ -303,11 +288,9 @@ fn pfc_export_answers_who_is_not_that_quick_in_a_flood() {
             }
         });
         // Wait until the thread has connected more often than it keeps connections open.
-        let begun = Instant::now();
-        while nr_connected.load(Ordering::Relaxed) <= NR_FLOOD {
-            assert!(begun.elapsed() < patience(TIMEOUT_SECONDS), "no flood");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        wait_until("no flood", || {
+            nr_connected.load(Ordering::Relaxed) > NR_FLOOD
+        });
         let request = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
         let (mut answered, mut sent_away) = (0, 0);
         // The server may disconnect a client that sends nothing for a second. On a busy machine,
@@ -345,14 +328,14 @@ fn pfc_export_ends_when_told_to() {
         let mut idle = server.connect();
         server.assert_responds();
         send_signal(&server.child, signal);
-        assert_eq!(server.wait_for_exit(), Some(0), "{signal}");
+        assert_eq!(wait_for_exit(&mut server.child), Some(0), "{signal}");
         assert_eq!(idle.read(&mut [0; 1]).unwrap_or(0), 0);
         assert!(TcpStream::connect(&server.address).is_err());
     }
     // After SIGKILL of a server, another server can listen on the same address.
     let mut server = Server::start(&device, &[]);
     send_signal(&server.child, "KILL");
-    assert_eq!(server.wait_for_exit(), None);
+    assert_eq!(wait_for_exit(&mut server.child), None);
     let again = ["export", "--openmetrics", "--listen", &server.address];
     let mut child = KillOnDrop(device.spawn(&again));
     let mut line = String::new();
@@ -420,7 +403,7 @@ fn pfc_export_fuzz_requests() {
     server.assert_responds();
     assert!(server.memory() < 200 << 10, "{} kB", server.memory());
     send_signal(&server.child, "TERM");
-    assert_eq!(server.wait_for_exit(), Some(0));
+    assert_eq!(wait_for_exit(&mut server.child), Some(0));
     // A task that panics does not end the server.
     let mut messages = String::new();
     let mut stderr = server.child.stderr.take().expect("piped");

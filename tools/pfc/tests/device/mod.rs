@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use counters_rules::abi::{Kind, Unit};
 use counters_rules::spec::Spec;
@@ -159,4 +160,25 @@ impl Drop for KillOnDrop {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// Waits until `is_done` returns true. Fails with the message `problem` if this takes too long.
+#[track_caller]
+pub fn wait_until(problem: &str, mut is_done: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_done() {
+        assert!(begun.elapsed() < fuzz::patience(120), "{problem}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Waits until a child process has ended. Returns its exit status, or `None` if a signal killed it.
+#[track_caller]
+pub fn wait_for_exit(child: &mut Child) -> Option<i32> {
+    let mut status = None;
+    wait_until("the process does not end", || {
+        status = child.try_wait().expect("a child");
+        status.is_some()
+    });
+    status.and_then(|status| status.code())
 }
