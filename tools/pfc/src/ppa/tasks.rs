@@ -10,7 +10,7 @@ use ppa::{micros, Task, INTCNT, SCHEDOUTCNT, SYSCALLCNT, TASK_ENDED, TASK_KERNEL
 use crate::error::Failure;
 use crate::output::{Out, Style};
 use crate::ppa::args::TaskSortKey;
-use crate::table::{Align, Table};
+use crate::table::Table;
 use crate::units::ScaledUnit;
 
 /// Formats a time in microseconds with a suitable unit.
@@ -48,24 +48,9 @@ pub fn sort_tasks(tasks: &mut [Task], by: TaskSortKey) {
 }
 
 pub fn print_task_table(tasks: &[Task], khz: u32, out: &mut Out) -> Result<(), Failure> {
-    let mut table = Table::new();
-    for title in [
-        "PID",
-        "USER",
-        "SYSTEM",
-        "IRQ",
-        "WAITING",
-        "LATENCY",
-        "BLOCKED",
-        "PREEMPTED",
-        "IRQS",
-        "CALLS",
-    ] {
-        table = table.with_column(title, Align::Right);
-    }
-    table = table
-        .with_column("NAME", Align::Left)
-        .with_column("", Align::Left);
+    let mut table = Table::new().with_columns(
+        ">PID|>USER|>SYSTEM|>IRQ|>WAITING|>LATENCY|>BLOCKED|>PREEMPTED|>IRQS|>CALLS|NAME|",
+    );
     for task in tasks {
         let (cells, style) = format_task_row(task, khz);
         table.add_row(cells, style);
