@@ -94,10 +94,7 @@ pub struct RunResult {
 
 pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCode, Failure> {
     let target = select_target(&args.targets, "count", !args.command.is_empty())?;
-    let scope = match target {
-        Target::Cpus(_) => Scope::System,
-        _ => Scope::Thread,
-    };
+    let scope = target.scope();
     load_modules();
     let machine = Machine::read(target.cpus())?;
     let (events, groups) = match args.events.is_empty() {
