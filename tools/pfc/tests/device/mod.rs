@@ -182,3 +182,9 @@ pub fn wait_for_exit(child: &mut Child) -> Option<i32> {
     });
     status.and_then(|status| status.code())
 }
+
+/// Returns what a process, which has ended, has written to its piped stderr.
+pub fn read_stderr(child: &mut Child) -> String {
+    let stderr = child.stderr.take().expect("piped");
+    std::io::read_to_string(stderr).expect("text")
+}
