@@ -335,12 +335,8 @@ mod tests {
     fn pfc_export_tasks_are_ranked_by_recent_time() {
         let mut ranking = TaskRanking::new(2);
         let at = |t: u64, ran: [u64; 4]| {
-            let tasks = ran
-                .iter()
-                .zip(1..)
-                .map(|(r, pid)| make_task(pid, *r))
-                .collect();
-            (make_info(t * 1_000_000), tasks)
+            let tasks = (1..).zip(ran).map(|(pid, ran)| make_task(pid, ran));
+            (make_info(t * 1_000_000), tasks.collect())
         };
         let mut busiest_at = |t, ran| {
             let (info, tasks) = at(t, ran);
@@ -405,17 +401,14 @@ mod tests {
     #[test]
     fn pfc_export_task_totals_never_decrease() {
         let mut ranking = TaskRanking::new(1);
-        let waits = |pid, waited| {
-            let mut task = make_task(pid, 0);
-            task.runq = waited;
-            task
+        let waits = |pid, runq| Task {
+            runq,
+            ..make_task(pid, 0)
         };
         let mut totals_at = |t, tasks| {
-            ranking
-                .rank_tasks(&make_info(t), tasks)
-                .metric_totals()
-                .map(|t| t.1)
-                .next()
+            let scrape = ranking.rank_tasks(&make_info(t), tasks);
+            let mut totals = scrape.metric_totals().map(|t| t.1);
+            totals.next()
         };
         // The waiting times in the first sample are from the time before the export began, so the
         // total is 0.
@@ -436,11 +429,8 @@ mod tests {
         let mut one = make_task(7, 3_000);
         one.values[SCACCUM] = 1_000;
         one.values[INTACCUM] = u64::MAX;
-        let all: Vec<u64> = PER_TASK_METRICS
-            .iter()
-            .take(3)
-            .map(|v| v.value_of_task(&one, 3))
-            .collect();
+        let metrics = PER_TASK_METRICS.iter().take(3);
+        let all: Vec<u64> = metrics.map(|v| v.value_of_task(&one, 3)).collect();
         assert_eq!(all, [666_666_666, 333_333_333, u64::MAX]);
         assert_eq!(ticks_to_ns(1, 0), 1_000_000);
     }

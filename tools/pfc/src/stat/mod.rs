@@ -81,6 +81,7 @@ const READ_COUNTS_ACTION: &str = "read the counts of a context";
 pub const WAIT: &str = "wait for signals and children";
 
 /// The result of one run; the option `-r` makes several runs.
+#[derive(Default)]
 pub struct RunResult {
     /// The sums of each counted event, in the order of [`ContextConfig::count_sources`].
     pub event_sums: Vec<CountSums>,
