@@ -203,10 +203,8 @@ fn r0_11_deleted_instance_is_dormant_and_keeps_its_number() {
 
     add_counter(&mut r, "x").expect("dormant");
     let again = r.store().desc(n);
-    assert_eq!(
-        (again.state, again.incarnation, again.ended_ns),
-        (LIVE, 2, 0)
-    );
+    let values = (again.state, again.incarnation, again.ended_ns);
+    assert_eq!(values, (LIVE, 2, 0));
     assert!(again.created_ns > dormant.ended_ns);
     assert!(r.store().live[n as usize]);
 }
@@ -281,10 +279,8 @@ fn r0_10_revival_waits_for_updates_in_flight() {
     r.store_mut().unsettled = true;
     let before = r.store().generations();
     assert_eq!(add_counter(&mut r, "n"), Err(Error::UpdatesInFlight(n)));
-    assert_eq!(
-        r.add(&histogram_spec("n", 4)),
-        Err(Error::UpdatesInFlight(n))
-    );
+    let result = r.add(&histogram_spec("n", 4));
+    assert_eq!(result, Err(Error::UpdatesInFlight(n)));
     assert_eq!(r.store().generations(), before);
     assert_eq!(add_counter(&mut r, "other"), Ok(n + 1));
     r.store_mut().unsettled = false;

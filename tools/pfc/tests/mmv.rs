@@ -283,35 +283,25 @@ fn pfc_mmv_files_say_what_the_counters_say() {
     assert_eq!(instance_names(percpu), ["cpu0", "cpu1", "cpu2"]);
     assert_eq!(percpu.pmid, (1088, switches));
     assert_eq!(percpu.short, "what it counts");
-    assert_eq!(
-        percpu.long,
-        "sched/context_switches: counter, events. what it counts"
-    );
-    assert_eq!(
-        values_of(&found, "pc.percpu.sched.context_switches"),
-        [40, 2, 7]
-    );
-    assert_eq!(values_of(&found, "pc.all.sched.context_switches"), [49]);
-    // The unit of the counter `sched/run_time` is 100 ns, and the unit of the exported metric is 1
-    // ns.
-    assert_eq!(values_of(&found, "pc.all.sched.run_time"), [4900]);
-    assert_eq!(
-        values_of(&found, "pc.percpu.block.sd_x2d_a.depth"),
-        [-30, 8, 3]
-    );
-    assert_eq!(values_of(&found, "pc.all.block.sd_x2d_a.depth"), [-19]);
-    assert_eq!(values_of(&found, "pc.all.sched.latency_max"), [40]);
+    let text = "sched/context_switches: counter, events. what it counts";
+    assert_eq!(percpu.long, text);
+    for (name, values) in [
+        ("pc.percpu.sched.context_switches", &[40, 2, 7][..]),
+        ("pc.all.sched.context_switches", &[49][..]),
+        // The unit of the counter `sched/run_time` is 100 ns, and the unit of the exported metric
+        // is 1 ns.
+        ("pc.all.sched.run_time", &[4900][..]),
+        ("pc.percpu.block.sd_x2d_a.depth", &[-30, 8, 3][..]),
+        ("pc.all.block.sd_x2d_a.depth", &[-19][..]),
+        ("pc.all.sched.latency_max", &[40][..]),
+        ("pc.all.block.sd_x2d_a.latency", &[1, 0, 0, 11][..]),
+    ] {
+        assert_eq!(values_of(&found, name), values, "{name}");
+    }
     let buckets = &found["pc.all.block.sd_x2d_a.latency"];
     assert_eq!(instance_names(buckets), ["<=0", "1-1", "2-3", ">=4"]);
-    assert_eq!(
-        values_of(&found, "pc.all.block.sd_x2d_a.latency"),
-        [1, 0, 0, 11]
-    );
-    assert!(
-        buckets.long.contains("histogram, seconds * 10^-9"),
-        "{}",
-        buckets.long
-    );
+    let text = &buckets.long;
+    assert!(text.contains("histogram, seconds * 10^-9"), "{text}");
 
     // The exporter updates values in place, in the same file.
     let inode = |file: &str| {
