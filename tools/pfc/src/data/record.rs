@@ -380,6 +380,7 @@ fn read_u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::fixtures::sample;
     use super::*;
 
     #[test]
@@ -389,11 +390,7 @@ mod tests {
             time,
             ..SampleId::default()
         };
-        let sample = |time| Sample {
-            ip: u64::MAX >> 1,
-            time,
-            ..Sample::default()
-        };
+        let sample = |time| sample(0, time, u64::MAX >> 1);
         encoder.sample(&sample(5), 1);
         encoder.sample(&sample(6), 1);
         encoder.comm(b"a", true, &sample_id(6));

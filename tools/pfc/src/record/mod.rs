@@ -76,10 +76,7 @@ fn next_ring_poll_at() -> Option<Instant> {
 
 pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<ExitCode, Failure> {
     let target = select_target(&args.targets, "record", !args.command.is_empty())?;
-    let scope = match target {
-        Target::Cpus(_) => Scope::System,
-        _ => Scope::Thread,
-    };
+    let scope = target.scope();
     // The event loop catches signals as soon as it exists. The event loop is created before the
     // contexts are prepared, because their preparation can take long.
     let event_loop = match args.switch_output || args.overwrite {

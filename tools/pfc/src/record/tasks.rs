@@ -495,6 +495,7 @@ fn read_exe_file_id(pid: u32) -> Option<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::fixtures::sample;
     use crate::data::record::sizes_and_kinds;
 
     /// Replaces the older half of the records, and returns how many name records of this process
@@ -542,13 +543,7 @@ mod tests {
     fn r1_9_known_process_is_recorded_once() {
         let mut tasks = ProcessRecorder::new(1);
         let pid = std::process::id();
-        let sample = |ip| Sample {
-            ip,
-            pid,
-            tid: pid,
-            time: 100,
-            ..Sample::default()
-        };
+        let sample = |ip| sample(pid, 100, ip);
         let here = r1_9_known_process_is_recorded_once as *const () as u64;
         tasks.record_process_of_sample(&sample(here));
         let records = tasks.record_bytes().len();
