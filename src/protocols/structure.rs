@@ -9,14 +9,19 @@
 ///
 /// All bit patterns are valid values, and the type has no padding.
 #[allow(unsafe_code, reason = "the kernel's copy functions rely on this trait")]
-pub unsafe trait FromBytes: Copy {}
+pub unsafe trait FromBytes: Copy {
+    /// The value whose bytes are all zero.
+    const ZERO: Self;
+}
 
 macro_rules! integers {
     ($($type:ty)*) => {
         $(
             #[allow(unsafe_code, reason = "see the comment")]
             // SAFETY: All bit patterns of an integer are valid, and an integer has no padding.
-            unsafe impl FromBytes for $type {}
+            unsafe impl FromBytes for $type {
+                const ZERO: Self = 0;
+            }
         )*
     };
 }
@@ -26,7 +31,9 @@ integers! { u8 u16 u32 u64 }
 #[allow(unsafe_code, reason = "see the comment")]
 // SAFETY: The element type `T` implements `FromBytes`, and an array has no padding between its
 // elements.
-unsafe impl<T: FromBytes, const N: usize> FromBytes for [T; N] {}
+unsafe impl<T: FromBytes, const N: usize> FromBytes for [T; N] {
+    const ZERO: Self = [T::ZERO; N];
+}
 
 /// Declares structures with the layout of C, and implements [`FromBytes`] for them. `Good(8)`
 /// declares a structure of 8 bytes. The build fails if the declared size is wrong, if the structure
@@ -79,7 +86,11 @@ macro_rules! structures {
             #[allow(unsafe_code, reason = "see the comment")]
             // SAFETY: All fields implement the trait. The sizes of the fields add up to the size of
             // the structure, so there is no padding.
-            unsafe impl $crate::structure::FromBytes for $name {}
+            unsafe impl $crate::structure::FromBytes for $name {
+                const ZERO: Self = Self {
+                    $($field: $crate::structure::FromBytes::ZERO,)*
+                };
+            }
         )*
     };
 }
@@ -103,6 +114,8 @@ macro_rules! transparent_structure {
 
         #[allow(unsafe_code, reason = "see the comment")]
         // SAFETY: The structure has the layout of its field, whose type implements the trait.
-        unsafe impl $crate::structure::FromBytes for $name {}
+        unsafe impl $crate::structure::FromBytes for $name {
+            const ZERO: Self = Self($crate::structure::FromBytes::ZERO);
+        }
     };
 }

@@ -9,8 +9,8 @@ use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::{KVVec, KVec};
 use kernel::prelude::*;
 use kernel::sync::Arc;
-use protocols::filter;
-use trace_rules::abi::{Marker, Zero};
+use protocols::{filter, structure::FromBytes};
+use trace_rules::abi::Marker;
 
 use crate::buffer::Page;
 use crate::sorted::allocate_list_for_more_than;

@@ -18,9 +18,8 @@ use kernel::cred::Credential;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
-use protocols::filter;
-use protocols::trace_buffer::BufferRange;
-use trace_rules::abi::{self, flag, Create, Info, Zero, KEY_KERNEL, KEY_SHARED};
+use protocols::{filter, structure::FromBytes, trace_buffer::BufferRange};
+use trace_rules::abi::{self, flag, Create, Info, KEY_KERNEL, KEY_SHARED};
 use trace_rules::sorted::{search_limited, LimitedSearch};
 
 use crate::buffer::{Buffer, Page, PAGE};

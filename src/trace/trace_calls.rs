@@ -6,9 +6,9 @@ use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
 use kernel::alloc::{KBox, KVVec, KVec};
 use kernel::prelude::*;
 use kernel::sync::Arc;
-use protocols::filter;
+use protocols::{filter, structure::FromBytes};
 use trace_rules::abi::{
-    self as abi, flag, Create, Describe, Info, Zero, KEY_KERNEL, KEY_SHARED, NR_TRACES,
+    self as abi, flag, Create, Describe, Info, KEY_KERNEL, KEY_SHARED, NR_TRACES,
 };
 use trace_rules::sorted::LimitedSearch;
 

@@ -144,45 +144,22 @@ OPERATION(group_8, GROUP(ADD(a); ADD(b); ADD(c); ADD(d); ADD(e); ADD(f); ADD(g);
 OPERATION(percpu_counter_add, percpu_counter_add(&percpu_ctr, r.delta))
 OPERATION(atomic64_add, atomic64_add(r.delta, &atomic_ctr))
 
-static void rust_add_few(void)
-{
-	bench_rust_add_few(handle[0], one);
-}
+/* Defines the two functions of an operation that calls functions of bench_rust.rs. */
+#define RUST_OPERATION(_name, _rust, ...)				\
+	static void _name##_few(void)					\
+	{								\
+		_rust##_few(__VA_ARGS__);				\
+	}								\
+	static void _name##_many(void)					\
+	{								\
+		_rust##_many(__VA_ARGS__);				\
+	}
 
-static void rust_add_many(void)
-{
-	bench_rust_add_many(handle[0], one);
-}
-
-static void rust_group_2_few(void)
-{
-	bench_rust_group_2_few(handle[0], handle[1], one);
-}
-
-static void rust_group_2_many(void)
-{
-	bench_rust_group_2_many(handle[0], handle[1], one);
-}
-
-static void ring_forward_few(void)
-{
-	bench_rust_ring_few(ring, PERFMON_RING_OVERWRITE);
-}
-
-static void ring_forward_many(void)
-{
-	bench_rust_ring_many(ring, PERFMON_RING_OVERWRITE);
-}
-
-static void ring_backward_few(void)
-{
-	bench_rust_ring_few(ring, PERFMON_RING_OVERWRITE | PERFMON_RING_BACKWARD);
-}
-
-static void ring_backward_many(void)
-{
-	bench_rust_ring_many(ring, PERFMON_RING_OVERWRITE | PERFMON_RING_BACKWARD);
-}
+RUST_OPERATION(rust_add, bench_rust_add, handle[0], one)
+RUST_OPERATION(rust_group_2, bench_rust_group_2, handle[0], handle[1], one)
+RUST_OPERATION(ring_forward, bench_rust_ring, ring, PERFMON_RING_OVERWRITE)
+RUST_OPERATION(ring_backward, bench_rust_ring, ring,
+	       PERFMON_RING_OVERWRITE | PERFMON_RING_BACKWARD)
 
 static const struct {
 	const char *name;
@@ -243,12 +220,6 @@ static void on_nmi(void *data, void *handler, s64 nanoseconds, int handled)
 {
 	if (handled)
 		update_min(&nmi_handlers, nanoseconds);
-}
-
-static void find_nmi_handler(struct tracepoint *point, void *data)
-{
-	if (!strcmp(point->name, "nmi_handler"))
-		nmi_handler = point;
 }
 
 static int bench_nmi_show(struct seq_file *m, void *unused)
@@ -322,6 +293,8 @@ static unsigned int probes;
 
 static void find_tracepoint(struct tracepoint *point, void *data)
 {
+	if (!strcmp(point->name, "nmi_handler"))
+		nmi_handler = point;
 	for (int i = 0; i < ARRAY_SIZE(empty_probes); i++)
 		if (!strcmp(point->name, empty_probes[i].name))
 			empty_probes[i].point = point;
@@ -449,10 +422,27 @@ static int bench_add_show(struct seq_file *m, void *unused)
 	return 0;
 }
 
-static void delete_all(void)
+static const struct {
+	const char *name;
+	int (*show)(struct seq_file *m, void *unused);
+} files[] = {
+	{ "bench", bench_show },
+	{ "bench_add", bench_add_show },
+	{ "bench_nmi", bench_nmi_show },
+	{ "bench_interrupt", bench_interrupt_show },
+	{ "bench_timers", bench_timers_show },
+};
+
+/* Number of files in /proc that exist. */
+static int nr_files;
+
+static void remove_files_and_counters(void)
 {
+	while (nr_files)
+		remove_proc_entry(files[--nr_files].name, NULL);
 	while (added)
 		perf_del(numbers[--added]);
+	percpu_counter_destroy(&percpu_ctr);
 }
 
 static int __init bench_init(void)
@@ -468,33 +458,16 @@ static int __init bench_init(void)
 	for (int i = 0; i < ARRAY_SIZE(handle); i++)
 		handle[i] = perf_counter_handle(numbers[i]);
 	err = -ENOMEM;
-	if (!proc_create_single("bench", 0400, NULL, bench_show))
-		goto undo;
-	if (!proc_create_single("bench_add", 0400, NULL, bench_add_show))
-		goto undo_proc;
-	if (!proc_create_single("bench_nmi", 0400, NULL, bench_nmi_show))
-		goto undo_add;
-	if (!proc_create_single("bench_interrupt", 0400, NULL, bench_interrupt_show))
-		goto undo_nmi;
-	if (!proc_create_single("bench_timers", 0400, NULL, bench_timers_show))
-		goto undo_interrupt;
+	for (; nr_files < ARRAY_SIZE(files); nr_files++)
+		if (!proc_create_single(files[nr_files].name, 0400, NULL, files[nr_files].show))
+			goto undo;
 	for_each_kernel_tracepoint(find_tracepoint, NULL);
-	for_each_kernel_tracepoint(find_nmi_handler, NULL);
 	if (nmi_handler && tracepoint_probe_register(nmi_handler, on_nmi, NULL))
 		nmi_handler = NULL;
 	bench_timers_attach();
 	return 0;
-undo_interrupt:
-	remove_proc_entry("bench_interrupt", NULL);
-undo_nmi:
-	remove_proc_entry("bench_nmi", NULL);
-undo_add:
-	remove_proc_entry("bench_add", NULL);
-undo_proc:
-	remove_proc_entry("bench", NULL);
 undo:
-	delete_all();
-	percpu_counter_destroy(&percpu_ctr);
+	remove_files_and_counters();
 	return err;
 }
 
@@ -514,13 +487,7 @@ static void __exit bench_exit(void)
 	for (int i = 0; i < ARRAY_SIZE(empty_probes); i++)
 		empty_probes[i].point = NULL;
 	kernel_param_unlock(THIS_MODULE);
-	remove_proc_entry("bench_timers", NULL);
-	remove_proc_entry("bench_interrupt", NULL);
-	remove_proc_entry("bench_nmi", NULL);
-	remove_proc_entry("bench_add", NULL);
-	remove_proc_entry("bench", NULL);
-	delete_all();
-	percpu_counter_destroy(&percpu_ctr);
+	remove_files_and_counters();
 }
 
 module_init(bench_init);

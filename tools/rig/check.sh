@@ -27,7 +27,6 @@ checker() {
 	fi
 }
 
-
 in_tree() { (cd "$TOP" && find . -path ./.git -prune -o -path ./target -prune -o -type f "$@" -print | sort); }
 
 kernel_rustfmt() {

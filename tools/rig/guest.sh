@@ -5,8 +5,8 @@
 # Functions for tests in guests (virtual machines). A *world* is the host or a kernel (stock, debug,
 # kcsan) on which tests run. The functions are used in test.sh to list the programs of a world, and
 # in job.sh to run one boot of a guest. Each boot has a directory for its list of programs, its
-# results and its console output. The directory is $work/WORLD.GUEST, or $work/WORLD.GUEST.N if the
-# programs of a guest are split over several boots.
+# results and its console output. The directory is $work/WORLD.GUEST, or $work/WORLD.GUEST.N for
+# boot N of a guest whose programs are split over several boots.
 
 # shellcheck source=tests/vm/guests
 . "$TOP/tests/vm/guests"
@@ -136,7 +136,7 @@ slowness() {
 
 # run_guest WORLD GUEST DIR: runs one boot of a guest and records its results.
 run_guest() {
-	local world=$1 guest=$2 dir=$3 emulator rc=0 label=$1/$2
+	local world=$1 guest=$2 dir=$3 emulator label=$1/$2
 	declare -F "guest_${guest%%-*}" >/dev/null || {
 		one "$label" "rig there is a guest $guest" "not ok" "tests/vm/guests has no guest_${guest%%-*}"
 		return
@@ -144,11 +144,7 @@ run_guest() {
 	: >"$dir/results"
 	: >"$dir/console"
 	emulator=$(need_of "$guest" "$world" emulator)
-	[ -z "$emulator" ] || "$TOP/tests/qemu-$emulator/build.sh" >/dev/null || rc=$?
-	if [ $rc != 0 ]; then
-		one "$label" "rig the emulator of tests/qemu-$emulator is built" "not ok" "$(cat "$CACHE/qemu-$emulator/why" 2>/dev/null || echo "run make qemu-$emulator to see the reason")"
-		return
-	fi
+	build_emulator "$label" "$emulator" >/dev/null || return 0
 	begin_guest "$world" "$guest" "$dir"
 	follow $! "$world" "$guest" "$dir" $(($(need_of "$guest" "$world" boot_timeout) * $(slowness "$world")))
 	if [[ $guest == faulty || $guest == hard_lockup-* ]]; then
@@ -157,6 +153,15 @@ run_guest() {
 		kernel_log "$label" "$dir"
 		leaks "$label" "$dir"
 	fi
+}
+
+# build_emulator LABEL EMULATOR: builds an emulator if EMULATOR is not empty, and prints the path of
+# the emulator. If the build fails, records the failure and fails.
+build_emulator() {
+	[ -z "$2" ] || "$TOP/tests/qemu-$2/build.sh" || {
+		one "$1" "rig the emulator of tests/qemu-$2 is built" "not ok" "$(cat "$CACHE/qemu-$2/why" 2>/dev/null || echo "run make qemu-$2 to see the reason")"
+		return 1
+	}
 }
 
 # begin_guest WORLD GUEST DIR: starts a guest in the background. Afterwards $! is the process id of
@@ -174,10 +179,10 @@ follow() {
 	local results=$dir/results label=$2/$3 clocks="" is_done="" part="" line news reopen="" nap
 	label=${label%/plain}
 	exec {news}<"$results" {nap}<> <(:)
-	# wait_for SECONDS: sets the deadline to SECONDS from now. A deadline that is already later
+	# allow SECONDS: sets the deadline to SECONDS from now. A deadline that is already later
 	# stays as it is. It can be later, for example, because the previous program ended long
 	# before its time limit.
-	wait_for() { deadline=$((deadline > SECONDS + $1 ? deadline : SECONDS + $1)); }
+	allow() { deadline=$((deadline > SECONDS + $1 ? deadline : SECONDS + $1)); }
 	while :; do
 		local alive=1
 		[ -z "$reopen" ] || exec {news}<&- {news}<"$results"
@@ -203,7 +208,7 @@ follow() {
 				[ -z "$running" ] || continue
 				read -r _ _ prog limit <<<"$line"
 				running=$prog
-				wait_for $((limit + 60 * $(slowness "$world")))
+				allow $((limit + 60 * $(slowness "$world")))
 				;;
 			"# end ${running:-/} "*)
 				ended=$((ended + 1)) running=""
@@ -212,7 +217,7 @@ follow() {
 				block "$dir" "$prog" | collect "$label" "$prog" "$rc" "$limit" "$seconds"
 				# After the last program, a debug kernel scans for memory leaks,
 				# which takes long.
-				[ "$world" = stock ] || wait_for $((100 * $(slowness "$world")))
+				[ "$world" = stock ] || allow $((100 * $(slowness "$world")))
 				;;
 			esac
 		done

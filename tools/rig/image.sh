@@ -34,10 +34,9 @@ stock_modules="loop sd_mod scsi_debug null_blk dummy veth 8021q bonding ifb
 act_mirred cls_matchall sch_ingress sch_tbf virtio_pci virtio_blk ext4 overlay"
 
 root=$image/root.new
-# Test programs are compiled once, and used on all kernels (stock, debug and kcsan).
-programs=$CLONE/image/tests
-rm -rf "$root"
-mkdir -p "$root"/{bin,dev,proc,sys,tmp,run,etc,root,modules,tests} "$programs"
+programs=$image/programs.new
+rm -rf "$root" "$programs"
+mkdir -p "$root"/{bin,dev,proc,sys,tmp,run,etc,root,modules,tests} "$programs/tests/examples"
 
 cp /bin/busybox "$root/bin/busybox"
 ln -s busybox "$root/bin/sh"
@@ -96,51 +95,42 @@ if [ -d "$tools_out" ]; then
 fi
 
 # Compile two kinds of programs: test programs, and the examples of the libraries and of the
-# documentation, in examples/. If several images are built at the same time, only one build at a
-# time compiles programs.
+# documentation, in examples/.
 libperfmon=$TOP/tools/libperfmon libperftrace=$TOP/tools/libperftrace
-# compile SOURCE PROGRAM: compiles a static program, unless the program is newer than its source,
-# all headers and its library. A line "symbols: kept" in the source keeps the symbol table, and
-# "symbols: debug" the debugging information as well. The cache keeps each program under a name that
-# is the hash of all inputs of the program, so that a new clone compiles only what has changed.
+# compile SOURCE PROGRAM: compiles a static program. A line "symbols: kept" in the source keeps the
+# symbol table, and "symbols: debug" the debugging information as well. The cache keeps each program
+# under a name that is the hash of all inputs of the program, so that only changed programs are
+# compiled. All clones and all kernels (stock, debug and kcsan) use the programs in the cache.
 compile() {
-	local c=$1 prog=$2 archive="" failed=$2.failed kept
+	local c=$1 archive="" kept new said
 	local -a flags=(-O2 -g -Wall -Wextra -pthread -I "$TOP/include/uapi" -I "$TOP/include" -I "$TOP/tests/kselftest/lib" -I "$libperfmon/include" -I "$libperftrace/include")
 	! grep -q '^#include "events.h"\|<perfmon/perfmon.h>' "$c" || archive=$lib_out/libperfmon.a
 	! grep -q '^#include "perftrace.h"\|<perftrace/perftrace.h>' "$c" || archive=$lib_out/libperftrace.a
-	[ -n "$newest" ] || [ "$c" -nt "$prog" ] || [ ! -e "$prog" ] || [ "$archive" -nt "$prog" ] || return 0
-	rm -f "$prog"
 	local -a compiler=(gcc-14 -std=gnu11 "${flags[@]}" -static)
 	case $c in
 	*.cc) compiler=(g++ -std=c++20 -O2 -g -Wall -Wextra -static) ;;
 	*.rs) compiler=(rustc --edition 2021 -O -g -C target-feature=+crt-static -C symbol-mangling-version=v0) ;;
 	esac
 	kept=$store/$({ printf '%s\n' "${compiler[@]#"$TOP"}" "$inputs"; cat "$c" ${archive:+"$archive"}; } | sha256sum | cut -c1-32)
-	if cp "$kept" "$prog.new" 2>/dev/null; then
-		touch "$kept"
-		mv "$prog.new" "$prog"
-		return
-	fi
-	if "${compiler[@]}" -o "$prog.new" "$c" ${archive:+"$archive"} 2>"$failed"; then
-		cat "$failed" >&2
-		rm "$failed"
+	new=$kept.$BASHPID
+	# The time of a program in the cache is the time of its last use.
+	touch -c "$kept"
+	[ -e "$kept" ] || {
+		said=$("${compiler[@]}" -o "$new" "$c" ${archive:+"$archive"} 2>&1) || {
+			printf '%s\nimage: %s does not compile\n' "$said" "$c"
+			return
+		}
+		[ -z "$said" ] || printf '%s\n' "$said" >&2
 		case $(grep -oE '^( \*|//) symbols: (kept|debug)' "$c") in
-		*kept) strip --strip-debug "$prog.new" ;;
+		*kept) strip --strip-debug "$new" ;;
 		*debug) ;;
-		*) strip "$prog.new" ;;
+		*) strip "$new" ;;
 		esac
-		cp "$prog.new" "$kept.$BASHPID" && mv "$kept.$BASHPID" "$kept"
-		mv "$prog.new" "$prog"
-	else
-		cat "$failed" >&2
-		echo "image: $c does not compile"
-	fi
+		mv "$new" "$kept"
+	}
+	ln "$kept" "$2"
 }
 
-exec 9>"$programs.lock"
-flock -n 9 || { echo "waiting for the test programs, which the build of another image compiles" >&2; flock 9; }
-: >"$programs/.stamp.new"
-newest=$(find "$TOP/include" "$TOP/tests/kselftest" "$libperfmon" "$libperftrace" \( -name '*.h' -o -path "$TOP/tests/kselftest/pfc/readme/*.c" \) -newer "$programs/.stamp" 2>/dev/null || echo all)
 # The inputs that all programs have in common: the compilers with their libraries, and all headers.
 store=$CACHE/programs
 mkdir -p "$store"
@@ -150,24 +140,19 @@ inputs=$(cd "$TOP" && {
 	rustc --version || true
 	find include tests/kselftest tools/libperfmon tools/libperftrace \( -name '*.h' -o -path 'tests/kselftest/pfc/readme/*.c' \) | sort | xargs sha256sum
 })
-wanted=()
+# If several images are built at the same time, only one build at a time compiles programs.
+exec 9>"$CLONE/image/programs.lock"
+flock 9
 while read -r prog c; do
-	wanted+=("$prog")
-	mkdir -p "$programs/$(dirname "$prog")"
 	while [ "$(jobs -rp | wc -l)" -ge "$JOBS" ]; do wait -n; done
-	compile "$TOP/$c" "$programs/$prog" &
+	compile "$TOP/$c" "$programs/tests/$prog" &
 done < <(sources)
 wait
 # Keep the newest 1,000 programs in the cache, which is enough for a few versions of the headers.
 # shellcheck disable=SC2012 # one name a line
 (cd "$store" && ls -t | tail -n +1001 | xargs -r rm -f)
-mv "$programs/.stamp.new" "$programs/.stamp"
-# ls omits programs that did not compile, because their files do not exist.
-rm -rf "$image/programs.new"
-mkdir -p "$image/programs.new/tests"
-(cd "$programs" && { ls -d "${wanted[@]}" 2>/dev/null || :; } | cpio -p -d --quiet "$image/programs.new/tests")
-(cd "$image/programs.new" && find . -type d | cpio -p -d --quiet "$root")
 exec 9>&-
+mkdir -p "$root/tests/examples"
 for s in "$TOP"/tests/kselftest/*/*.{sh,py}; do
 	[ ! -e "$s" ] || install -m 755 "$s" "$root/tests/"
 done
@@ -185,6 +170,6 @@ mv "$image/base.cpio.new" "$image/base.cpio"
 exec 9>"$image/programs.lock"
 flock 9
 rm -rf "$image/programs"
-mv "$image/programs.new" "$image/programs"
+mv "$programs" "$image/programs"
 exec 9>&-
 rm -rf "$root"

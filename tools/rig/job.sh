@@ -61,10 +61,7 @@ script() {
 		one host "rig $1 is prepared" "not ok" "$prepare: $(tail -n 30 "$log.prepare")"
 		return
 	}
-	[ -z "$emulator" ] || emulator=$("$TOP/tests/qemu-$emulator/build.sh") || {
-		one host "rig the emulator of tests/qemu-$emulator is built" "not ok" "$(cat "$CACHE/qemu-$emulator/why" 2>/dev/null || echo "run make qemu-$emulator to see the reason")"
-		return
-	}
+	emulator=$(build_emulator host "$emulator") || return 0
 	start=$SECONDS
 	local -a alone=("${ALONE[@]}" sh -c 'busybox ip link set lo up && "$@"' sh)
 	[ "$(id -u)" = 0 ] || alone=()

@@ -70,37 +70,28 @@ kill_tree() {
 # shellcheck disable=SC2016,SC2034 # the inner shell expands the variables; job.sh uses ALONE
 ALONE=(unshare --net --pid --mount --propagation unchanged --fork --kill-child sh -c 'm=$(command -v mount || echo busybox mount); $m --make-rprivate / 2>/dev/null; $m -t proc proc /proc && "$@"' sh)
 
-# lock FILE WHAT: takes an exclusive lock on a file, in order to make WHAT. The lock is held until
-# this script and all processes that inherited the lock have ended. The lock must be held while WHAT
-# is made; users of WHAT do not take the lock.
-lock() {
-	local fd
-	mkdir -p "${1%/*}"
-	exec {fd}<>"$1"
-	flock -n "$fd" || {
-		say "    waiting for $2, which is being made by $(cat "$1")"
-		flock "$fd"
-	}
-	printf 'process %d of %s since %s' $$ "$TOP" "$(date +%T)" >"$1"
-}
-
 # wait_for HOW FILE WHAT: takes a lock on a file, which is shared if HOW is -s and exclusive if HOW
 # is -x. Prints a message if another process holds the lock. The lock is held until the descriptor
-# $locked is closed.
+# $locked is closed in this script and in all processes that inherited it.
 wait_for() {
 	exec {locked}<>"$2"
 	flock -n "$1" "$locked" || {
-		say "    waiting for $3, which is in use by $(cat "$2")"
+		say "    waiting for $3 by $(cat "$2")"
 		flock "$1" "$locked"
 	}
 }
 
-# in_use: takes a shared lock on this clone's build directory. While this script or a process that
-# it started holds the lock, make clean waits before it removes the results of builds.
-in_use() {
+# holder: prints the description of this script for the file of a lock.
+holder() { printf 'process %d of %s since %s' $$ "$TOP" "$(date +%T)"; }
+
+# lock FILE WHAT: takes an exclusive lock on a file, in order to make WHAT. The lock is held until
+# this script and all processes that inherited the lock have ended. The lock must be held while WHAT
+# is made; users of WHAT do not take the lock.
+lock() {
 	local locked
-	wait_for -s "$CLONE/running-tests.lock" "this clone's build directory"
-	printf 'process %d of %s since %s' $$ "$TOP" "$(date +%T)" >"$CLONE/running-tests.lock"
+	mkdir -p "${1%/*}"
+	wait_for -x "$1" "$2, which is being made"
+	holder >"$1"
 }
 
 # quietly WHAT LOG COMMAND...: runs a command and appends its output to LOG. On a terminal a
@@ -207,4 +198,13 @@ enter_world() {
 		IMAGE=$CLONE/image/${dir##*/}
 		SLOWNESS=3
 	}
+}
+
+# The first script of the rig that make or the user starts in a clone takes a shared lock on the
+# clone, and the scripts that it starts inherit the lock. clean.sh, which sets IN_USE to none, waits
+# for the lock, and does not remove what a script uses.
+[[ ${IN_USE:-} == "$CLONE" || ${IN_USE:-} == none ]] || {
+	wait_for -s "$CLONE/in-use.lock" "this clone, which is being cleaned"
+	holder >"$CLONE/in-use.lock"
+	export IN_USE=$CLONE
 }

@@ -103,9 +103,10 @@ host_jobs() {
 	done
 }
 
-# boots_of WORLD: prints a line "GUEST BOOT PROGRAM LIMIT SECONDS" for each program. If the programs
-# of a guest take 200 s or more (300 s in make test-all, 600 s on debug kernels), they are split
-# over several boots, because a single long boot could delay the end of the test run.
+# boots_of WORLD: prints a line "GUEST BOOT PROGRAM LIMIT SECONDS" for each program. BOOT is "-" for
+# the first boot of a guest, and .2, .3 and so on for further boots. A boot ends before its programs
+# take more than 200 s (300 s in make test-all, 600 s on debug kernels), because a single long boot
+# could delay the end of the test run.
 boots_of() {
 	local world=$1 most guest name limit label
 	if [ -n "$ALL" ]; then most=300; else most=200; fi
@@ -114,21 +115,9 @@ boots_of() {
 		label=$world/$guest
 		printf '%s %s %s %s\n' "$guest" "$(expected "${label%/plain}" "$name" "$limit")" "$name" "$limit"
 	done | sort -k1,1 -k2,2nr -k3,3 | awk -v most=$most '
-		function boots(  i, b, least) {
-			n = int(total / most) + 1
-			for (b = 1; b <= n; b++) sum[b] = 0
-			# Begin with the programs that take longest. Assign each program to the boot
-			# whose programs so far have the smallest sum of durations.
-			for (i = 1; i <= count; i++) {
-				least = 1
-				for (b = 2; b <= n; b++) if (sum[b] < sum[least]) least = b
-				sum[least] += seconds[i]
-				print guest, (n > 1 ? "." least : "-"), program[i]
-			}
-		}
-		$1 != guest { if (count) boots(); guest = $1; count = total = 0 }
-		{ program[++count] = $3 " " $4 " " $2; seconds[count] = $2; total += $2 }
-		END { if (count) boots() }' | sort -k1,1 -k2,2 -k3,3
+		$1 != guest { guest = $1; boot = 1; sum = 0 }
+		sum && sum + $2 > most { boot++; sum = 0 }
+		{ sum += $2; print guest, (boot > 1 ? "." boot : "-"), $3, $4, $2 }' | sort -k1,1 -k2,2 -k3,3
 }
 
 # guest_jobs WORLD: appends the jobs of a world that has guests, one job for each boot.
@@ -412,7 +401,6 @@ for world in $WORLDS; do
 	[[ " host stock debug kcsan " == *" $world "* ]] || die "unknown world '$world' in WORLDS=; the worlds are host, stock, debug, kcsan"
 done
 check_heads
-in_use
 warn_of_full_disk
 # An earlier test run with the same process id may have left this directory when it was killed.
 rm -rf "$work"

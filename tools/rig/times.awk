@@ -11,17 +11,17 @@ function clock(s) { return sprintf("%d:%02d", s / 60, s % 60) }
 function row(name, b, e, cpu) { printf "  %-26s %7s %7s %7s\n", name, clock(b - begin), clock(e - begin), clock(cpu) }
 
 $1 == "part" {
+	from = $(NF - 2)
+	to = $(NF - 1)
 	# The name of a part may contain blanks.
-	n = NF
 	name = $3
-	for (i = 4; i <= n - 3; i++)
+	for (i = 4; i <= NF - 3; i++)
 		name = name " " $i
-	if (!($2 in first) || $(n - 2) < first[$2]) first[$2] = $(n - 2)
-	if ($(n - 1) > last[$2]) last[$2] = $(n - 1)
-	cpu[$2] += $n
-	if ($2 == "set-up" || $2 == "builds")
-		if ($(n - 1) - $(n - 2) >= 3)
-			parts[$2] = parts[$2] sprintf("%s\t%d\t%d\t%d\n", name, $(n - 2), $(n - 1), $n)
+	if (!($2 in first) || from < first[$2]) first[$2] = from
+	if (to > last[$2]) last[$2] = to
+	cpu[$2] += $NF
+	if (($2 == "set-up" || $2 == "builds") && to - from >= 3)
+		parts[$2] = parts[$2] sprintf("%s\t%d\t%d\t%d\n", name, from, to, $NF)
 }
 BEGIN { while (earlier != "" && (getline line <earlier) > 0) if (split(line, f, " ") == 3) took[f[1] " " f[2]] = f[3] }
 
@@ -47,38 +47,43 @@ END {
 	}
 	if (programs)
 		print "  the slowest programs, in seconds:"
-	for (k = 1; k <= 10 && k <= programs; k++) {
-		most = 0
-		for (i = 1; i <= programs; i++)
-			if (!(i in shown) && (!most || seconds[i] > seconds[most]))
-				most = i
-		shown[most] = 1
-		printf "  %7d  %s\n", seconds[most], program[most]
-	}
+	largest(10, seconds, "  %7d  %s\n")
 	if (earlier != "")
 		compare()
 }
 
+# Prints the programs with the `count` largest numbers in `of`.
+function largest(count, of, form,    i, k, most, shown) {
+	for (k = 1; k <= count; k++) {
+		most = 0
+		for (i = 1; i <= programs; i++)
+			if ((i in of) && !(i in shown) && (!most || of[i] > of[most]))
+				most = i
+		if (!most)
+			return
+		shown[most] = 1
+		printf form, of[most], program[most]
+	}
+}
+
 # Prints, for each world, the total seconds of its programs in this test run and in their previous
 # runs. Then prints the five programs whose time has grown most.
-function compare(  i, k, world, most, n, sum, old, shown, names) {
+function compare(  i, k, world, n, sum, old, grown, some, names) {
 	for (i = 1; i <= programs; i++) {
 		world = program[i]
 		sub(/[\/ ].*/, "", world)
 		if (!(world in sum)) names[++n] = world
 		sum[world] += seconds[i]
 		old[world] += took[program[i]]
+		if (seconds[i] > took[program[i]]) {
+			grown[i] = seconds[i] - took[program[i]]
+			some = 1
+		}
 	}
 	for (k = 1; k <= n; k++)
 		printf "  %s: %d seconds of programs, %d the last time\n", names[k], sum[names[k]], old[names[k]]
-	for (k = 1; k <= 5; k++) {
-		most = 0
-		for (i = 1; i <= programs; i++)
-			if (!(i in shown) && seconds[i] > took[program[i]] && (!most || seconds[i] - took[program[i]] > seconds[most] - took[program[most]]))
-				most = i
-		if (!most)
-			break
-		shown[most] = 1
-		printf "%s  %+7d  %s\n", k == 1 ? "  grown most since then:\n" : "", seconds[most] - took[program[most]], program[most]
+	if (some) {
+		print "  grown most since then:"
+		largest(5, grown, "  %+7d  %s\n")
 	}
 }

@@ -141,7 +141,7 @@ boot() {
 	test) wanted_programs $(cut -d' ' -f1 "$orders/list") | sort -u ;;
 	*)
 		# The lock prevents another make from replacing the programs while they are copied.
-		wait_for -s "$programs.lock" "the test programs"
+		wait_for -s "$programs.lock" "the test programs, which are being copied"
 		(cd "$programs" && find tests -type f)
 		;;
 	esac >"$run/programs"
@@ -269,7 +269,7 @@ if [ "$mode" = test ]; then
 	base=${1%/*}/$world.cpio programs=${1%/*}/$world.programs
 	ln "$IMAGE/base.cpio" "$base" 2>/dev/null || [ -e "$base" ]
 	[ -e "$programs" ] || {
-		wait_for -x "$IMAGE/programs.lock" "the test programs"
+		wait_for -x "$IMAGE/programs.lock" "the test programs, which are being copied"
 		cp -al "$IMAGE/programs" "$programs.$$"
 		exec {locked}>&-
 		mv -T "$programs.$$" "$programs" 2>/dev/null || { [ -e "$programs" ] && rm -rf "$programs.$$"; }
@@ -277,7 +277,6 @@ if [ "$mode" = test ]; then
 else
 	image
 fi
-in_use
 rm -rf "$run"
 mkdir -p "$orders"
 trap finish EXIT

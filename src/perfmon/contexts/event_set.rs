@@ -103,6 +103,25 @@ impl EventSet {
         Ok(KBox::new(new, GFP_KERNEL_ACCOUNT)?)
     }
 
+    /// Moves what the event set stores to the larger memory in `room`, `attrs` and `moments`, where
+    /// the two vectors are empty. On return, the arguments have the old memory.
+    pub(crate) fn move_to(
+        &mut self,
+        room: &mut RegisterMemory<KmallocHeap>,
+        attrs: &mut KVec<Attr>,
+        moments: &mut KVec<RunningMoments>,
+    ) {
+        self.registers.move_to(room);
+        for attr in &self.attrs {
+            let _ = attrs.push_within_capacity(*attr);
+        }
+        for statistics in &self.moments {
+            let _ = moments.push_within_capacity(*statistics);
+        }
+        core::mem::swap(&mut self.attrs, attrs);
+        core::mem::swap(&mut self.moments, moments);
+    }
+
     /// Returns the sampling attributes of a PMD, or `None` if the PMD does not sample.
     pub(crate) fn attr(&self, pmd: u16) -> Option<&Attr> {
         self.attrs.iter().find(|attr| attr.pmd == pmd)

@@ -238,15 +238,7 @@ impl Context {
         let mut state = self.state.lock();
         if let Some(set) = state.find_set_mut(id) {
             set.charge.absorb(&mut charge);
-            set.registers.move_to(&mut room);
-            for attr in &set.attrs {
-                let _ = attrs.push_within_capacity(*attr);
-            }
-            for m in &set.moments {
-                let _ = moments.push_within_capacity(*m);
-            }
-            core::mem::swap(&mut set.attrs, &mut attrs);
-            core::mem::swap(&mut set.moments, &mut moments);
+            set.move_to(&mut room, &mut attrs, &mut moments);
         }
         // Free the old memory of the event set only after the context's lock was released.
         drop(state);

@@ -77,24 +77,6 @@ pub const KEY_KERNEL: u64 = 1;
 /// Key of the buffers that all processes of a trace share.
 pub const KEY_SHARED: u64 = 2;
 
-/// A type that may be all zeros.
-pub trait Zero {
-    /// The value that is all zeros.
-    const ZERO: Self;
-}
-
-impl Zero for u32 {
-    const ZERO: Self = 0;
-}
-
-impl Zero for u64 {
-    const ZERO: Self = 0;
-}
-
-impl<const N: usize> Zero for [u8; N] {
-    const ZERO: Self = [0; N];
-}
-
 macro_rules! structures {
     ($($(#[$doc:meta])* $name:ident($size:expr) { $($field:ident: $type:ty,)* })*) => {
         $(
@@ -105,11 +87,6 @@ macro_rules! structures {
                 pub struct $name($size) {
                     $(pub $field: $type,)*
                 }
-            }
-            impl Zero for $name {
-                const ZERO: Self = Self {
-                    $($field: Zero::ZERO,)*
-                };
             }
         )*
     };

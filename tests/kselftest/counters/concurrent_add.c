@@ -25,10 +25,7 @@ static int numbers[NR_NAMES];
 static volatile bool adding = true, deleting;
 static volatile __u32 nr_cycles;
 
-/*
- * Adds and deletes an instance. Each addition of the deleted instance waits for an RCU grace
- * period, after which all updates of the deleted instance have ended.
- */
+/* Each addition of the deleted instance waits for an RCU grace period. */
 static void *add_and_delete_forever(void *unused)
 {
 	int *failed = calloc(1, sizeof(*failed));

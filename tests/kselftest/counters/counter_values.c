@@ -2,7 +2,6 @@
 /* Each instance has a signed 64-bit value per CPU, which only an update on that CPU changes. */
 #include "kselftest_pc.h"
 
-/* Tests the values of gauges, peaks and histograms. */
 static void test_kinds(void)
 {
 	__u32 gauge = driver_cmd("desc 32 1 2 0 1 0 -1 values/gauge");

@@ -11,6 +11,7 @@
  * readonly.c and bad_input.c test calls for which only one result is right.
  */
 #include "kselftest_pc.h"
+#include "random.h"
 #include <poll.h>
 #include <setjmp.h>
 #include <sys/epoll.h>
@@ -18,32 +19,15 @@
 #include <sys/sendfile.h>
 #include <sys/uio.h>
 
-/*
- * Number of calls that each of the two users makes in a long run. Outside of long runs, each user
- * makes NR_CALLS / 4 calls.
- */
+/* Number of calls of each of the two users in a long run. */
 #define NR_CALLS	40000
 #define ARENA	(64UL << 20)
 
-static __u64 seed;
 static int counters, names, pipe_fd[2];
 static char *arena, text[1 << 16], buf[1 << 16];
 static size_t text_len;
 static unsigned long nr_good, nr_refused, nr_sigbus, nr_bad;
 static sigjmp_buf fault_jmp;
-
-static __u64 random_u64(void)
-{
-	seed ^= seed << 13;
-	seed ^= seed >> 7;
-	seed ^= seed << 17;
-	return seed;
-}
-
-static __u64 random_below(__u64 n)
-{
-	return random_u64() % n;
-}
 
 /* Returns a number at or near a boundary such as 0 or 2^31, or any number. */
 static __u64 boundary_number(void)
@@ -228,10 +212,7 @@ static void do_arena(void)
 	case 1:
 		q = mremap(p, len, to, random_below(2) ? MREMAP_MAYMOVE : 0);
 		count_result("mremap", q == MAP_FAILED ? -1 : 0);
-		/*
-		 * If mremap() has moved the mapping out of the arena, the mapping is removed,
-		 * because later calls use only mappings in the arena.
-		 */
+		/* Later calls use only mappings in the arena. */
 		if (q != MAP_FAILED && (q < arena || q >= arena + ARENA))
 			munmap(q, to);
 		break;

@@ -20,10 +20,7 @@ static int generations_since_last(void)
 	return pc.h->gen1 == gen ? (int)(gen - old) : -1;
 }
 
-/*
- * Returns true if the copy shows a consistent state of the last descriptor and of the instance
- * toggled/x, which is deleted and added again.
- */
+/* Checks the last descriptor and the instance toggled/x, which is deleted and added again. */
 static bool is_consistent(const struct perfcounters_desc *d, __u32 nr_slots,
 			  const struct perfcounters_desc *last)
 {

@@ -28,10 +28,7 @@ static void *read_snapshots(void *wrong)
 			__atomic_thread_fence(__ATOMIC_ACQUIRE);
 			if (before & PERFCOUNTERS_SEQ_BUSY || pc_seq(&pc, cpu) != before)
 				continue;
-			/*
-			 * A value that is less than the previous value is wrong, as the counter
-			 * only increases.
-			 */
+			/* The counter only increases. */
 			*(unsigned long *)wrong += value < last[cpu];
 			last[cpu] = value;
 		}
@@ -91,7 +88,6 @@ static void test_cpu_hotplug(void)
 	is(pc_total(&pc, n), 17, "0.14 CPU hotplug: no update is lost");
 }
 
-/* A driver is unloaded and loaded again while a reader takes snapshots. */
 static void test_driver_reload(void)
 {
 	unsigned long wrong = 0;

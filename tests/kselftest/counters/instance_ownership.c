@@ -6,13 +6,9 @@
  */
 #include "kselftest_pc.h"
 
-/*
- * Number of instances: more than MAX_INSTANCES_PER_LOCK_HOLD (src/counters/instances.rs), so that
- * the scan of the instances releases its lock between batches.
- */
+/* More than MAX_INSTANCES_PER_LOCK_HOLD (instances.rs), so that the scan releases its lock. */
 #define NAMES	1100
 
-/* Returns the number of instances careless/... that are in state @state. */
 static int count_careless(unsigned int state)
 {
 	int nr = 0;
@@ -71,10 +67,7 @@ static void test_init_fails(void)
 	   "0.11 careless.ko with fail=1: the log says that 4 instances were not deleted");
 }
 
-/*
- * careless.ko calls perf_add() with the names of instances that the test driver owns. The test
- * driver's instances keep counting, and count only the test driver's updates.
- */
+/* The test driver's instances must count only the test driver's updates. */
 static void test_names_of_other_driver(void)
 {
 	__u32 n = driver_cmd("add careless/1");

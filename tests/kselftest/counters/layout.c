@@ -21,7 +21,6 @@ static __u64 expected_offset(const struct perfcounters_header *h, __u32 cpu, __u
 	       rest % page * 8;
 }
 
-/* Reads a word through a new mapping of its page. */
 static __s64 read_word(__u64 offset)
 {
 	__s64 *p = mmap(NULL, 4096, PROT_READ, MAP_SHARED, pc.fd, offset & ~4095ULL);
@@ -56,10 +55,6 @@ static void test_geometry(unsigned int pages)
 			numbers[i] = driver_cmd("desc 32 4 1 0 %d 0 -1 layout/%d", RUN, i);
 		whole = whole && (i % 3 || numbers[i] / slots == (numbers[i] + RUN - 1) / slots);
 	}
-	/*
-	 * Updates each instance on each CPU, then reads the word at the expected offset of its
-	 * value.
-	 */
 	for (__u32 cpu = 0; cpu < h->nr_cpus; cpu++) {
 		pin_to_cpu(cpu);
 		for (int i = 0; i < INSTANCES; i++) {

@@ -83,10 +83,7 @@ static void test_histogram(void)
 	is(sum, 0, "0.10 histogram added again: all buckets are 0");
 }
 
-/*
- * Deletes an instance and adds it again with more or with fewer slots, as a new version of a driver
- * does.
- */
+/* A new version of a driver may add an instance with more or with fewer slots. */
 static void test_reshaped(void)
 {
 	__u32 n = driver_cmd("desc 32 4 1 0 8 0 -1 lifecycle/shape");
@@ -126,7 +123,6 @@ static void test_reshaped(void)
 	   "0.10 dormant histogram added again: another instance keeps its value");
 }
 
-/* Deletes the instances of 100 devices and adds them again in another order. */
 static void test_devices(void)
 {
 	__u32 number[DEVICES], tail;

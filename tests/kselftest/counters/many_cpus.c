@@ -49,10 +49,7 @@ static bool online_cpus_match(void)
 	return cpu_lists_match("/sys/devices/system/cpu/online", pc.geometry.online_offset);
 }
 
-/*
- * Reads all pages of all chunks and returns the number of words that are not 0. The words of the
- * instances that count the module's own costs, which are in the first chunk, are not counted.
- */
+/* Returns the number of words that are not 0, without those of the module's own costs. */
 static long count_nonzero(void)
 {
 	const volatile __u64 *words = (const void *)(pc.base + pc.geometry.counters_offset);
@@ -135,10 +132,7 @@ static void test_hotplug(void)
 		shown = online_cpus_match() && shown;
 		values[i] = pc_value(&pc, cpus[i], first);
 	}
-	/*
-	 * Waits until both threads of update_forever() have updated counters while CPUs 2, 100 and
-	 * 254 are offline.
-	 */
+	/* Both threads must have updated counters while CPUs 2, 100 and 254 are offline. */
 	for (int i = 0; i < 2; i++) {
 		const volatile __u64 *counted = &rounds[i];
 		__u64 now = *counted;
@@ -164,7 +158,6 @@ static void test_hotplug(void)
 	is(total, want, "scale CPU hotplug: the sums over 255 CPUs are exact");
 }
 
-/* The output of pfc read must match the values in the counter pages. */
 static void test_pfc_read(void)
 {
 	char line[200], want[200];
@@ -183,7 +176,6 @@ static void test_pfc_read(void)
 	is(agree, NR_COUNTED, "scale pfc read on 255 CPUs: prints the totals of the file");
 }
 
-/* Adds instances until all numbers are used. Returns the last number. */
 static __u32 add_until_full(void)
 {
 	__u32 n = 0;
@@ -242,10 +234,7 @@ static void test_full_table(void)
 	   percpu / (POSSIBLE_CPUS * PAGE) <=
 	   (long long)(chunks - start_chunks) * 257 / POSSIBLE_CPUS + 4,
 	   "scale per-CPU memory: one page per chunk and possible CPU");
-	/*
-	 * The formula of counter-pages.md does not include page tables and the metadata of the
-	 * allocators.
-	 */
+	/* The formula includes neither page tables nor the metadata of the allocators. */
 	ok(taken >= expected * 97 / 100 && taken <= expected * 105 / 100 + 4 * POSSIBLE_CPUS * PAGE,
 	   "scale full table on 255 CPUs: memory use is within -3 %% and +5 %% of the formula");
 	is(count_nonzero(), before,

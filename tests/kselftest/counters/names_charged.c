@@ -14,7 +14,6 @@
 #define USER	1000
 #define NR_FILES 8
 
-/* Results of the child that reads the files, in shared memory. */
 struct report {
 	volatile int done, nr_read, error;
 };

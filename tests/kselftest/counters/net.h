@@ -49,7 +49,6 @@ static int64_t proc_net_dev(const char *interface, int column)
 	return proc_field("/proc/net/dev", format_text("%s:", interface), column);
 }
 
-/* Sends @nr frames of 60 to 159 bytes, which begin with @header. */
 static void send_frames(const char *sender, const char *header, int nr)
 {
 	struct sockaddr_ll to = { .sll_family = AF_PACKET, .sll_halen = 6 };
@@ -63,10 +62,7 @@ static void send_frames(const char *sender, const char *header, int nr)
 	close(fd);
 }
 
-/*
- * Waits until frames from @sender reach @receiver. A kernel worker starts the queue of an interface
- * shortly after the link is up; until then the kernel drops the frames.
- */
+/* Until a kernel worker has started the queue of an interface, the kernel drops the frames. */
 static void wait_for_link(const char *sender, const char *receiver)
 {
 	int64_t before = proc_net_dev(receiver, RX_PACKETS);
@@ -79,10 +75,7 @@ static void wait_for_link(const char *sender, const char *receiver)
 	sleep_ms(50);
 }
 
-/*
- * Sends NR_FRAMES frames that begin with @header, and waits until @receiver has received them and
- * the stack has dropped them.
- */
+/* Also waits until @receiver has received the frames and the stack has dropped them. */
 static void send_and_wait(const char *sender, const char *receiver, const char *header)
 {
 	int64_t before = proc_net_dev(receiver, RX_PACKETS);
@@ -113,18 +106,12 @@ static int64_t proc_value(const void *arg)
 	return proc_net_dev(counter->interface, counter->column);
 }
 
-/*
- * Works like test_counter(), and adds @packets to the name of the test. @packets describes the
- * packets that @work sends.
- */
+/* Works like test_counter(). @packets, for the name of the test, describes what @work sends. */
 static void test_counter_with(const struct counter *counter, const char *packets,
 			      void (*work)(void), int64_t min)
 {
 	char test[120];
-	/*
-	 * The tolerance for a packet that is in progress during a read is 1514 bytes, the largest
-	 * packet.
-	 */
+	/* One packet of up to 1514 bytes may be in progress during a read. */
 	int64_t slack = strstr(counter->word, "bytes") ? SLACK_IN_FLIGHT * 1514 : SLACK_IN_FLIGHT;
 
 	snprintf(test, sizeof(test), "0.15 net: %s of %s are those of /proc/net/dev%s%s",

@@ -35,10 +35,7 @@ static void forbid_system_calls(void)
 		prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog), 2);
 }
 
-/*
- * Takes one snapshot of three counters on each CPU and sums them over the CPUs. Returns false if
- * the snapshot is inconsistent.
- */
+/* Takes a snapshot of three counters, summed over all CPUs. Returns false if it is inconsistent. */
 static bool snapshot(__s64 sum[3])
 {
 	memset(sum, 0, 3 * sizeof(*sum));

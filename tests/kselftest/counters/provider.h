@@ -5,7 +5,6 @@
 
 #include "kselftest_pc.h"
 
-/* Runs a shell command, which must succeed. */
 static void shell(const char *command)
 {
 	bail_if(system(command), command);
@@ -28,10 +27,7 @@ static int64_t total_by_name(const char *name)
 	return n ? pc_total(&pc, n) : -1;
 }
 
-/*
- * Returns the number in column @column (counted from 0) of the line of @path that begins with
- * @first, or -1 if there is no such line.
- */
+/* Columns are counted from 0. Returns -1 if no line begins with @first. */
 static int64_t proc_field(const char *path, const char *first, int column)
 {
 	static char buf[1 << 18];
@@ -57,10 +53,7 @@ static int64_t proc_field(const char *path, const char *first, int column)
 	return -1;
 }
 
-/*
- * Returns the sum over the columns of one line of the file @path. The line begins with @first and
- * has one column for each online CPU.
- */
+/* Sums the columns, one for each online CPU, of the line that begins with @first. */
 static int64_t proc_row_sum(const char *path, const char *first)
 {
 	int64_t sum = 0;
@@ -128,10 +121,7 @@ static bool test_matches_proc(const char *test, read_fn ours, const void *our_ar
 	return ok(good && !overcounted, "%s", test);
 }
 
-/*
- * Slack for one event in progress on each of 2 CPUs, at the begin and at the end of the
- * measurement.
- */
+/* Slack for one event in progress on each of 2 CPUs, at begin and end of the measurement. */
 #define SLACK_IN_FLIGHT 4
 
 /*

@@ -8,16 +8,12 @@
 static char disk[32];		/* sda, or another free name */
 static char partition[34];	/* first partition of the disk */
 
-/*
- * Returns true if a device has instances. A worker adds the instances after the device's first
- * requests.
- */
+/* A worker adds the instances after the device's first requests. */
 static bool has_instance(const char *device)
 {
 	return pc_find(&pc, format_text("block/%s/reads", device));
 }
 
-/* Bails out if the kernel sends no cache flushes to the disk. */
 static void check_write_cache(void)
 {
 	char path[64], text[40];
@@ -90,10 +86,7 @@ static void flush(void)
 	}
 }
 
-/*
- * Returns a field of /proc/diskstats, counted from the name of the device, or -1 if there is no
- * such device.
- */
+/* Columns are counted from the name of the device. Returns -1 if there is no such device. */
 static int64_t diskstats(const char *name, int column)
 {
 	static char buf[1 << 14];

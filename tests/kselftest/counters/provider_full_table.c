@@ -76,10 +76,7 @@ static void read_disks(void)
 	free(block);
 }
 
-/*
- * Loads a provider, uses up all instance numbers, and calls @work, which causes at least @events
- * events for which the provider has no instance.
- */
+/* @work must cause at least @events events for which the provider has no instance. */
 static void test_provider(const char *provider, const char *line, const char *unnamed,
 			  void (*work)(void), long events)
 {
@@ -103,10 +100,7 @@ static void test_provider(const char *provider, const char *line, const char *un
 	close(log);
 }
 
-/*
- * Sends frames of an unknown protocol from one interface without instances to another one. Each
- * frame is counted once when it is sent and once when it is received, although it is then dropped.
- */
+/* Each frame of an unknown protocol counts when sent and when received, although it is dropped. */
 static void test_dropped_frames(void)
 {
 	__s64 before;

@@ -44,10 +44,7 @@ static void cause_interrupts(void)
 		syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
 		pthread_kill(thread, SIGUSR1);
 		sleep_ms(5);
-		/*
-		 * Wait for the handler, because a signal that is sent while an earlier signal is
-		 * pending causes no interrupt.
-		 */
+		/* A signal that is sent while another one is pending causes no interrupt. */
 		wait_until(nr_signals > i);
 		printf("# output, for the interrupts of the serial line\n");
 		tcdrain(1);
@@ -72,10 +69,7 @@ static int64_t call_function_total(const void *arg)
 		total_by_name("irq/vector/call_function_single");
 }
 
-/*
- * The interrupt line with the most interrupts among the lines that have an instance: the name of
- * its instance, and the first column of its row in /proc/interrupts.
- */
+/* The line with the most interrupts, of those with an instance, and its row's first column. */
 static char line_name[PERFCOUNTERS_NAME_MAX], line_row[16];
 
 static bool find_busiest_line(void)

@@ -83,7 +83,6 @@ static void test_interfaces(void)
 	run_and_close("rmmod veth");
 }
 
-/* Reads a block from each disk. Returns the number of disks that could be read. */
 static int read_disks(void)
 {
 	void *block = aligned_alloc(4096, 4096);
@@ -108,17 +107,11 @@ static void test_disks(void)
 
 	load_provider("pfc_block");
 	log = klog_open();
-	/*
-	 * All disks share one tag set (shared_tags=1), because rmmod waits for an SRCU barrier for
-	 * each tag set that it frees.
-	 */
+	/* With one tag set for all disks, rmmod waits for a single SRCU barrier. */
 	shell("modprobe null_blk nr_devices=" NR_DISKS_TEXT
 	      " submit_queues=1 shared_tags=1 hw_queue_depth=1 gb=1");
 	is(read_disks(), NR_DISKS, "9.4 %d disks: a block of each is read", NR_DISKS);
-	/*
-	 * pfc_block queues only a few requests for instances at a time. If the queue is full at the
-	 * first read of a disk, a later read of the disk requests its instances.
-	 */
+	/* If the queue of pfc_block is full, a later read requests the instances. */
 	do {
 		have = count_live("block/nullb", "/reads");
 		read_disks();

@@ -11,10 +11,7 @@
 /* Maximum number of entries of a provider, as in src/counters/keyed_counters.rs. */
 #define MAX_ENTRIES	1024
 
-/*
- * Number of entries in the table of pfc_irq that the test leaves free for the interrupt lines of
- * other devices, because these devices may raise interrupts during the test.
- */
+/* Table entries of pfc_irq for other devices, which may raise interrupts during the test. */
 #define NR_OTHER_LINES	30
 
 static long first, lines;
@@ -59,10 +56,7 @@ static void raise_interrupts(int times)
 	write_file("/sys/module/irq_lines/parameters/fire", format_text("%d", times));
 }
 
-/*
- * Raises interrupts until @want lines have an instance, or until the number of lines with an
- * instance has not changed in 20 rounds. Returns the number of interrupts on each line.
- */
+/* Ends also if no line has got an instance in 20 rounds. Returns the interrupts on each line. */
 static int raise_until_instances(int want)
 {
 	int fired = 0;

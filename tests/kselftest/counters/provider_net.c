@@ -36,10 +36,7 @@ static void send_invalid_ipv6(void)
 	send_and_wait("pcv0", "pcv1", IPV6_FRAME);
 }
 
-/*
- * Sends broadcasts through pcv0. The kernel also delivers a copy of each broadcast to the sockets
- * of this machine. pcv0 does not count this copy as received.
- */
+/* Sockets of this machine also get a copy of each broadcast, which pcv0 does not count. */
 static void send_broadcasts(void)
 {
 	struct sockaddr_in to = {
@@ -79,10 +76,7 @@ static void send_datagrams(void)
 	close(sink);
 }
 
-/*
- * Sends ICMP messages of an unknown type. The protocol ICMP drops the messages, and the interface
- * does not count them as dropped.
- */
+/* ICMP drops messages of an unknown type, which the interface does not count as dropped. */
 static void send_unknown_icmp(void)
 {
 	/*

@@ -11,10 +11,7 @@
 #include "net.h"
 #include "netlink.h"
 
-/*
- * Adds the dummy interface pch1 with the index @index. The ip command of busybox cannot set the
- * index of an interface.
- */
+/* The ip command of busybox cannot set the index of an interface. */
 static void add_with_index(int index)
 {
 	struct {
@@ -52,7 +49,6 @@ static void send_to_dummy(void)
 	send_frames("pch1", UNKNOWN_FRAME, NR_FRAMES);
 }
 
-/* Releases the reference to pch0, so that its removal ends. */
 static void release_interface(void)
 {
 	rmmod("hold_interface");

@@ -11,7 +11,6 @@
 #include <linux/pkt_cls.h>
 #include <linux/tc_act/tc_mirred.h>
 
-/* Redirects all packets that @from receives to the IFB @to. */
 static void redirect(const char *from, const char *to)
 {
 	struct tc_mirred mirred = {
@@ -40,10 +39,7 @@ static void redirect(const char *from, const char *to)
 	tc_send(&filter);
 }
 
-/*
- * Sends NR_FRAMES frames to pcv1. The IFB returns each frame to the receive path of pcv1, which
- * drops it. Few frames are sent at a time, because the queue of an IFB holds 32 frames.
- */
+/* The IFB returns each frame to pcv1, which drops it. The queue of an IFB holds 32 frames. */
 static void send_to_redirected(void)
 {
 	for (int i = 0; i < NR_FRAMES; i += 20) {

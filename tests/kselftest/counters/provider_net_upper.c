@@ -51,7 +51,6 @@ static void send_link_local_to_inactive(void)
 	send_and_wait("pcb2", "pcb3", LINK_LOCAL_FRAME);
 }
 
-/* Tests a bond of two interfaces. Only the first of the two interfaces is active. */
 static void test_bond(void)
 {
 	static const struct counter bond_drops = { "bond0", "rx_drops", RX_DROPS };

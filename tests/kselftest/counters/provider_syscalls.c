@@ -99,10 +99,7 @@ static void test_reads(const char *test)
 {
 	bool good = true, overcounted = true;
 
-	/*
-	 * The kernel adds a read to syscr when the read ends, so the read of /proc/self/io itself
-	 * is not included.
-	 */
+	/* A read is added to syscr when it ends, so that of /proc/self/io is not included. */
 	for (int i = 0; i < ATTEMPTS && good && overcounted; i++)
 		good = compare_proc(test, provider_reads, NULL, proc_syscr, NULL, read_zero, 2000,
 				    4, &overcounted);
@@ -116,10 +113,7 @@ static void call_int80(long number)
 	asm volatile("int $0x80" : "+a"(number) : : "memory", "r8", "r9", "r10", "r11");
 }
 
-/*
- * Makes calls in each ABI by numbers that belong to no system call. The number SYS_rt_sigaction
- * belongs to a system call in x86_64, but to none in x32.
- */
+/* SYS_rt_sigaction is the number of a system call in x86_64, but of none in x32. */
 static void call_unknown_numbers(void)
 {
 	syscall(1000);
@@ -136,20 +130,14 @@ static void call_getpid_i386(void)
 		call_int80(20);
 }
 
-/*
- * If x32 is disabled, x32 calls fail with ENOSYS. pfc_syscalls counts x32 calls even if x32 is
- * disabled.
- */
+/* pfc_syscalls counts x32 calls even if x32 is disabled and they fail with ENOSYS. */
 static void call_getpid_x32(void)
 {
 	for (int i = 0; i < 3; i++)
 		syscall(X32_BIT | SYS_getpid);
 }
 
-/*
- * When an i386 or x32 system call is called for the first time, pfc_syscalls adds its instance.
- * syscalls/unnamed counts this first call.
- */
+/* The first call of i386 or x32 adds its instance, and counts in syscalls/unnamed. */
 static void test_first_call(const char *abi, const char *name, void (*work)(void), bool has_calls)
 {
 	int64_t unnamed = total_by_name("syscalls/unnamed");
@@ -162,10 +150,7 @@ static void test_first_call(const char *abi, const char *name, void (*work)(void
 	   "0.15 syscalls: counter of %s after the first call, if the kernel has the ABI", abi);
 	is(total_by_name("syscalls/unnamed") - unnamed > 0, has_calls,
 	   "0.15 syscalls: first call of %s counts in syscalls/unnamed", abi);
-	/*
-	 * After pfc_syscalls has added an instance, a moment passes before it counts in the
-	 * instance.
-	 */
+	/* A new instance counts only after a moment. */
 	if (has_calls)
 		wait_until((work(), total_by_name(name) > 0));
 }
@@ -176,10 +161,7 @@ int main(void)
 
 	plan(15 + NR_RELOAD_TESTS);
 	load_provider("pfc_syscalls");
-	/*
-	 * Only a kernel with x32 has the function x32_sys_call(), which makes x32 calls by their
-	 * numbers.
-	 */
+	/* x32_sys_call() exists only in a kernel with x32. */
 	has_x32 = !system("grep -q ' x32_sys_call$' /proc/kallsyms");
 	is(min_increase("syscalls/getppid", call_getppid, CALLS), CALLS,
 	   "0.15 syscalls: every getppid() counts, once");

@@ -38,10 +38,7 @@ static void tc_end(struct tc_request *request, struct rtattr *attr)
 	attr->rta_len = (char *)request + request->message.nlmsg_len - (char *)attr;
 }
 
-/*
- * Returns a request that adds a queueing discipline (RTM_NEWQDISC) or a filter (RTM_NEWTFILTER) of
- * the kind @kind to @interface.
- */
+/* @type is RTM_NEWQDISC (a queueing discipline) or RTM_NEWTFILTER (a filter). */
 static struct tc_request tc_request(int type, const char *interface, __u32 parent, __u32 handle,
 				    const char *kind)
 {
@@ -62,7 +59,6 @@ static struct tc_request tc_request(int type, const char *interface, __u32 paren
 	return request;
 }
 
-/* Sends a request, which must succeed. */
 static void tc_send(const struct tc_request *request)
 {
 	send_netlink(&request->message, RTA_DATA((struct rtattr *)request->attrs));

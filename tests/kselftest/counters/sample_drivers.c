@@ -81,7 +81,6 @@ static void test_driver_counts(const char *driver)
 	is(rmmod(driver), 0, "0.11 %s.ko unloads a second time", driver);
 }
 
-/* sample_rust.ko also has a gauge, which is set, and a peak, which keeps the largest value. */
 static void test_gauge_and_peak(void)
 {
 	__u32 ticks, last, largest, cpus = 0;

@@ -20,10 +20,7 @@ static __u64 seq(void)
 	return pc_seq(&pc, 1);
 }
 
-/*
- * Returns the number of updates that a command completes on CPU 1, or -1 if an update is in flight
- * before or after the command.
- */
+/* Returns -1 if an update is in flight on CPU 1 before or after the command. */
 static int run_and_count_completed(const char *command)
 {
 	__u64 before = seq(), after;
@@ -101,10 +98,7 @@ static void test_in_flight(void)
 			during = seq();
 			da = pc_value(&pc, 1, first) - va;
 			db = pc_value(&pc, 1, second) - vb;
-			/*
-			 * Ignore the two values if the seqflag changed while they were read: the
-			 * group of updates began or ended in between.
-			 */
+			/* If the seqflag changed, the group began or ended in between. */
 			same = seq() == during;
 			half = same && da == 1000 && db == 0;
 			out_of_order = out_of_order || (same && da == 0 && db == 1000);
@@ -124,10 +118,7 @@ static void test_in_flight(void)
 	   "0.9 after a group: both updates are visible");
 }
 
-/*
- * An update that begins and ends between two reads does not change the number of updates in flight,
- * but it changes the number of completed updates.
- */
+/* An update between two reads changes only the number of completed updates. */
 static void test_hidden_change(void)
 {
 	__s64 value = pc_value(&pc, 1, first);
@@ -142,17 +133,11 @@ static void test_hidden_change(void)
 	ok(seq() != before, "0.9 +1 and -1: the seqflag has changed");
 }
 
-/*
- * Adds 1 to a value and subtracts 1 again, in a loop. The addition carries into the upper half of
- * the value, so a torn read would return a third value instead of the old or the new one.
- */
+/* The addition carries into the upper half, so a torn read would return a third value. */
 static void *flip_value(void *unused)
 {
 	pin_to_cpu(1);
-	/*
-	 * Continue until the reader has read 1,000 times, because the reader may get little CPU
-	 * time on a busy host.
-	 */
+	/* The reader may get little CPU time on a busy host. */
 	for (__u64 i = 0; i < scale_min(NR_FLIPS) || reads <= 1000; i++) {
 		driver_cmd("adjust %u 1", second);
 		driver_cmd("inline %u -1", second);

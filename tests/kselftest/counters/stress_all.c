@@ -38,15 +38,11 @@ static const struct {
 
 #define NR_ROLES ((int)(sizeof(roles) / sizeof(*roles)))
 
-/* Results, added up over all sessions (see run_session()). */
 static __u64 role_failed, wrong_pairs, updates;
 static bool cpu0_is_exact = true, cpu1_is_exact = true, all_is_exact = true;
 static bool dormant_unchanged = true, is_settled = true;
 
-/*
- * Returns true on a slow kernel, where the test may be too short for a reader to see an
- * inconsistent copy.
- */
+/* On a slow kernel the test may be too short for a reader to see an inconsistent copy. */
 static bool is_slow(void)
 {
 	return scale_down(1000) != 1000;
@@ -78,10 +74,7 @@ static void start_roles(pid_t pid[NR_ROLES], __u32 base)
 			continue;
 		seed = base + 7919 * (i + 1);
 		seed |= !seed;
-		/*
-		 * Readers never sleep, so they get a low priority. pfc has much to do, so it gets a
-		 * high priority.
-		 */
+		/* Readers never sleep, and pfc has much to do. */
 		setpriority(PRIO_PROCESS, 0, i < 3 ? 10 : roles[i].run == pfc_runner ? -10 : 0);
 		roles[i].run();
 		_exit(0);
@@ -110,7 +103,6 @@ static void stop_roles(pid_t pid[NR_ROLES])
 	}
 }
 
-/* Compares each counter with what the roles have added to it. */
 static void compare_totals(void)
 {
 	__s64 total = 0;
@@ -180,10 +172,7 @@ static void test_mapping_holds_module(void)
 	       "rmmod perfcounters, not in use: %d", err);
 }
 
-/*
- * Runs all roles for at least @seconds, until each event has happened often enough or a time limit
- * is reached.
- */
+/* Continues until each event has happened often enough, or a time limit is reached. */
 static void run_session(int seconds, bool whole, __u32 base)
 {
 	time_t start_time = time(NULL);

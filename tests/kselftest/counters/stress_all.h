@@ -8,7 +8,6 @@
 
 #include "memory.h"
 
-/* Events that the roles count. */
 enum event {
 	CPU_CYCLES,
 	CHUNKS,
@@ -64,7 +63,6 @@ static const struct {
 	[PFC_RUNS] = { 4, "runs of pfc" },
 };
 
-/* Errors that must never happen. */
 enum wrong {
 	WRONG_SNAPSHOT,		/* a != b in a copy that the seqflag calls consistent */
 	WRONG_BACKWARDS,	/* a counter or a seqflag went down */
@@ -98,10 +96,7 @@ static struct shared {
 	volatile int stop;
 	bool is_slow;
 	__u64 count[NR_EVENTS], wrong[NR_WRONG];
-	/*
-	 * Pairs of instances (a, b): the two instances of a pair are always updated in one group. A
-	 * store to nr_pairs publishes a new pair.
-	 */
+	/* Pairs (a, b), updated in one group. A store to nr_pairs publishes a new pair. */
 	__u32 pair[MAX_PAIRS], nr_pairs;
 	__u64 pair_count[NR_WORKERS][MAX_PAIRS];
 	/*
@@ -141,10 +136,7 @@ static void expect(bool good, enum wrong w, const char *fmt, ...)
 
 static __u32 random_below(__u32 n)
 {
-	/*
-	 * Generates a number by xorshift. The seed of each process is derived from the printed seed
-	 * and the role of the process.
-	 */
+	/* The seed of each process is derived from the printed seed and its role. */
 	seed ^= seed << 13;
 	seed ^= seed >> 17;
 	seed ^= seed << 5;

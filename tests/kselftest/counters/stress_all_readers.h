@@ -11,10 +11,7 @@ struct last_seen {
 	__s64 a[MAX_PAIRS][64];
 };
 
-/*
- * Reads the values that the two counters of pair @i have for CPU @cpu, and checks that the two
- * values are equal. Returns false if the seqflag rejects the copy.
- */
+/* Returns false if the seqflag rejects the copy. */
 static bool check_pair(const struct pc *p, __u32 i, __u32 cpu, struct last_seen *last)
 {
 	__u32 n = shared->pair[i];
@@ -52,10 +49,7 @@ static void check_all_pairs(const struct pc *p, __u32 pairs, struct last_seen *l
 	}
 }
 
-/*
- * Reads all pairs of counters through the parent's mapping, which has room for all chunks that may
- * be added later.
- */
+/* The parent's mapping has room for all chunks that may be added later. */
 static void fixed_reader(void)
 {
 	static struct last_seen last;
@@ -64,10 +58,7 @@ static void fixed_reader(void)
 		check_all_pairs(&pc, read_nr_pairs(), &last, FIXED_SNAPSHOTS);
 }
 
-/*
- * In each round, opens /dev/perfcounters, maps exactly the chunks that exist, and reads all pairs
- * of counters through the new mapping.
- */
+/* In each round, maps exactly the chunks that exist. */
 static void renewing_reader(void)
 {
 	static struct last_seen last;
@@ -93,10 +84,7 @@ static void renewing_reader(void)
 	}
 }
 
-/*
- * Maps chunk 0 of the counter pages once, and reads the pair of counters in chunk 0 through this
- * mapping until the process exits.
- */
+/* Maps only chunk 0, once. */
 static void old_reader(void)
 {
 	static struct last_seen last;

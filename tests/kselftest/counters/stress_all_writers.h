@@ -7,10 +7,7 @@
 
 #include "stress_all.h"
 
-/*
- * Contexts in which the test driver updates counters. "nested" is a hard interrupt that interrupts
- * a group of updates.
- */
+/* In "nested", a hard interrupt interrupts a group of updates. */
 static const char *const contexts[] = {
 	"task", "lock", "irqoff", "softirq", "hardirq", "nested", "nmi",
 };
@@ -20,27 +17,18 @@ static const char *random_context(void)
 	return contexts[random_below(sizeof(contexts) / sizeof(*contexts))];
 }
 
-/*
- * Updates random pairs of instances from random contexts. Both instances of a pair are updated in
- * one group.
- */
+/* Both instances of a random pair are updated in one group, from a random context. */
 static void worker(int id)
 {
 	while (!shared->stop) {
 		__u32 i = random_below(read_nr_pairs()), rounds = 1 + random_below(50);
 		int delta = (int)random_below(2001) - 1000;
 
-		/*
-		 * If the NMI that runs the command is not delivered in time, the command fails and
-		 * updates no counter.
-		 */
+		/* If the NMI is not delivered in time, no counter is updated. */
 		if (!driver_cmd("@%s group %u %u 1 %u", random_context(), shared->pair[i],
 				shared->pair[i] + 1, rounds))
 			shared->pair_count[id][i] += rounds;
-		/*
-		 * In some groups, the test driver waits between the two updates of the pair, so
-		 * that readers copy the pair when only one of its counters is updated.
-		 */
+		/* Readers then copy a pair of which only one counter is updated. */
 		if (!random_below(16) &&
 		    !driver_cmd("hold %u %u 1 1", shared->pair[i], shared->pair[i] + 1))
 			shared->pair_count[id][i]++;
@@ -52,10 +40,7 @@ static void worker(int id)
 	}
 }
 
-/*
- * Adds and deletes instances. The two adders use the same names. The adder that has added a name
- * owns this name until it deletes the instance.
- */
+/* The two adders use the same names. An adder owns a name from its add to its delete. */
 static void adder(int id)
 {
 	while (!shared->stop) {
@@ -118,7 +103,6 @@ static void add_chunk_and_pair(void)
 	__atomic_store_n(&shared->nr_pairs, shared->nr_pairs + 1, __ATOMIC_RELEASE);
 }
 
-/* Returns the number of chunks at which the role grower() stops. */
 static __u32 max_chunks(void)
 {
 	return scale_down(gate_or_long(10, MAX_CHUNKS));
@@ -135,10 +119,7 @@ static void grower(void)
 	}
 }
 
-/*
- * Updates the counter `on_cpu0` on CPU 0, which is always online. No other process of the test
- * updates `on_cpu0`.
- */
+/* CPU 0 is always online. No other process updates `on_cpu0`. */
 static void cpu0_counter(void)
 {
 	pin_to_cpu(0);
@@ -242,10 +223,7 @@ static void unloader(void)
 	}
 }
 
-/*
- * Makes mapping calls. Dangerous mapping calls must be refused, and allowed mapping calls must be
- * harmless.
- */
+/* Dangerous mapping calls must be refused; the others must be harmless. */
 static void mmap_caller(void)
 {
 	static const int advices[] = {
@@ -284,10 +262,7 @@ static void mmap_caller(void)
 			p = q == MAP_FAILED ? p : q;
 			break;
 		case 4:
-			/*
-			 * madvise() refuses some of the advices. A madvise() that succeeds takes
-			 * time, but must have no other effect.
-			 */
+			/* A madvise() that succeeds must have no effect. */
 			err = madvise(p, len, advices[random_below(sizeof(advices) / 4)]) ?
 			      errno : 0;
 			break;

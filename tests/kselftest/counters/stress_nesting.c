@@ -34,10 +34,7 @@
 #define ROUNDS		50	/* rounds of updates that a task makes by one command */
 #define TIMEOUT		480	/* seconds */
 
-/*
- * The kinds of updates. The values BY_TASK to BY_KPROBE are arguments of driver_count(), and must
- * be the same as in test_driver_nesting.c.
- */
+/* BY_TASK to BY_KPROBE are arguments of driver_count(), as in test_driver_nesting.c. */
 enum { BY_TASK, BY_TIMER, BY_NMI, BY_KPROBE, NR_SOURCES };
 #define NMI_DEPTHS	NR_SOURCES
 #define NR_DEPTHS	4
@@ -45,17 +42,11 @@ enum { BY_TASK, BY_TIMER, BY_NMI, BY_KPROBE, NR_SOURCES };
 #define KPROBES_MISSED	(KPROBES_IN_NMI + 1)
 static const char *const source_names[NR_SOURCES] = { "tasks", "timers", "NMIs", "kprobes" };
 
-/*
- * Minimum numbers of events. On a slow kernel, the test requires only a twentieth of each minimum
- * number of events.
- */
+/* Minimum numbers of events. A slow kernel needs only a twentieth of them. */
 static unsigned int divisor = 1;
 /* NMIs that find an update in flight on their CPU */
 #define MIN_NMIS_IN_GROUP	(100000 / divisor)
-/*
- * NMIs that find at least two updates in flight on their CPU, for example an update by a timer
- * interrupt that has interrupted an update by a task
- */
+/* NMIs that find at least two updates in flight, such as a timer's inside a task's. */
 #define MIN_NMIS_IN_TWO		(1000 / divisor)
 #define MIN_KPROBES_IN_NMI	(100000 / divisor)	/* kprobes within an NMI's group */
 #define MIN_TICKS		(5000 / divisor)
@@ -178,10 +169,7 @@ int main(void)
 	for (__u32 cpu = 0; cpu < pc.geometry.nr_cpus; cpu++)
 		completed_before[cpu] = pc_seq(&pc, cpu) >> PERFCOUNTERS_SEQ_SHIFT;
 	bail_on_error(driver_cmd("nesting_start %u %d", first, PERIOD_US), "nesting_start");
-	/*
-	 * Make room for all files first: when the table of files grows while threads run, the
-	 * kernel waits for all CPUs.
-	 */
+	/* When the table of files grows beside threads, the kernel waits for all CPUs. */
 	bail_if(close(fcntl(pc.fd, F_DUPFD_CLOEXEC, 4 * TASKS)), "fcntl");
 	for (int i = 0; i < TASKS + READERS; i++)
 		pthread_create(&thread[i], NULL, i < TASKS ? update_in_task : read_snapshots,

@@ -47,10 +47,7 @@ static inline void enter_landlock_domain(void)
 	close(ruleset);
 }
 
-/*
- * Creates a user namespace that user @user owns, and writes its uid_map. Returns the child process
- * that keeps the namespace alive, and stores the path of the namespace in @path.
- */
+/* @path becomes the path of the namespace, which the returned child keeps alive. */
 static inline pid_t create_user_namespace(int user, const char *uid_map, char *path, size_t bytes)
 {
 	int ready[2];

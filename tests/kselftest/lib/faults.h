@@ -43,7 +43,6 @@ static void cause_events(void)
 	sleep_ms(15);
 }
 
-/* Reloads perfcounters.ko and the test driver, and maps the counter pages. */
 static void reload_and_map(void)
 {
 	static bool mapped;
@@ -262,10 +261,7 @@ static void record_state_and_name(void)
 	snprintf(name, sizeof(name), "faults/%u", serial++);
 }
 
-/*
- * Adds instances until the next number is a multiple of @multiple: 16 for the first descriptor of a
- * page, 512 for the first slot of a chunk. A histogram instance takes 64 slot numbers at once.
- */
+/* @multiple is 16 for the first descriptor of a page, 512 for the first slot of a chunk. */
 static void add_until_first_of(__u32 multiple)
 {
 	while (pc.h->nr_slots % multiple) {
@@ -301,10 +297,7 @@ static void prepare_long_name(void)
 	snprintf(name, sizeof(name), "faults/%0119u", serial++);
 }
 
-/*
- * Sends a command to the test driver. Unlike driver_cmd(), this function returns -errno if the
- * write itself fails.
- */
+/* Unlike driver_cmd(), returns -errno if the write itself fails. */
 static int try_driver_cmd(const char *command, const char *what)
 {
 	char text[256], reply[32] = "";
@@ -409,10 +402,7 @@ static const struct operation loading_operation = {
 	"insmod", record_live, load_driver, driver_is_unloaded, driver_counts, unload_driver,
 	1, false, 8
 }, net_operation = {
-	/*
-	 * pfc_net loads even if it cannot add instances. pfc_net counts the traffic of an interface
-	 * without instances in net/unnamed.
-	 */
+	/* pfc_net loads even without instances, and then counts in net/unnamed. */
 	"insmod", record_live, load_driver, driver_is_unloaded, driver_counts, unload_driver,
 	8, true, 8
 }, sample_operation = {

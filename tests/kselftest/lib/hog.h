@@ -33,10 +33,7 @@ static void restore_rt_limits(void)
 		write_file(FAIR_SERVER, old_fair_runtime);
 }
 
-/*
- * Makes this child process a SCHED_FIFO thread of CPU 1. The priority is set first, because a child
- * with a normal priority would not run beside a hog.
- */
+/* The priority is set first: a child with a normal priority would not run beside a hog. */
 static void set_fifo_priority(int priority)
 {
 	struct sched_param param = { .sched_priority = priority };
@@ -45,7 +42,6 @@ static void set_fifo_priority(int priority)
 	pin_to_cpu(1);
 }
 
-/* Starts the hog, which runs until hog->stop is set. */
 static pid_t start_hog(void)
 {
 	pid_t pid;

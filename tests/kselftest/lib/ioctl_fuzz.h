@@ -16,6 +16,7 @@
 #define IOCTL_FUZZ_H
 
 #include "kselftest_pc.h"
+#include "random.h"
 #include <stddef.h>
 
 enum kind {
@@ -67,23 +68,6 @@ struct shape {
 
 typedef size_t (*generate_fn)(char *to, size_t room);
 
-/* Random numbers */
-
-static __u64 seed;
-
-static __u64 random_u64(void)
-{
-	seed ^= seed << 13;
-	seed ^= seed >> 7;
-	seed ^= seed << 17;
-	return seed;
-}
-
-static __u64 random_below(__u64 n)
-{
-	return n ? random_u64() % n : 0;
-}
-
 /* Returns a boundary number such as 0 or 2^31, a number near @near, or any number. */
 static __u64 boundary_number(__u64 near)
 {
@@ -129,10 +113,7 @@ static void pool_add(enum kind kind, __u64 value)
 		pool->v[random_below(MAX_POOL)] = value;
 }
 
-/*
- * Takes the first three values of a pool more often than the others, so that calls often use
- * objects that earlier calls have created.
- */
+/* Takes one of the first three values more often, so that calls use objects of earlier calls. */
 static __u64 pool_take(enum kind kind)
 {
 	const struct pool *pool = &pools[kind];
@@ -217,7 +198,6 @@ static bool choose_wrong(void)
 	return gen.some_wrong && !random_below(4);
 }
 
-/* Returns an address at which nothing is mapped. */
 static char *unmapped_address(const struct area *area)
 {
 	static const __u64 places[] = {
@@ -272,7 +252,6 @@ static struct object *new_object(const struct shape *shape, __u32 nr, size_t byt
 	return o;
 }
 
-/* Returns true if the bytes around the object are unchanged. */
 static bool is_object_intact(const struct object *o)
 {
 	const struct area *area = &areas[o - gen.objects];
@@ -288,8 +267,6 @@ static bool is_object_intact(const struct object *o)
 			return false;
 	return true;
 }
-
-/* Numbers */
 
 static __u64 valid_number(const struct field *f)
 {
@@ -319,10 +296,7 @@ static __u64 valid_number(const struct field *f)
 
 static __u64 invalid_number(const struct field *f, __u64 valid)
 {
-	/*
-	 * No process has an ID of invalid_pids[], so a call with an invalid ID affects no process
-	 * outside the fuzzer.
-	 */
+	/* No process has one of these IDs, so no call affects other processes. */
 	static const __u32 invalid_pids[] = { 0, ~0U, 0x80000000, 0x7fffffff, 0x400000, 0x400001 };
 
 	switch (f->kind) {
@@ -375,8 +349,6 @@ static bool is_number(const struct field *f)
 	}
 }
 
-/* Other fields */
-
 static void generate_text(const struct field *f, char *to)
 {
 	const char *const *list = f->data;
@@ -418,10 +390,7 @@ static void generate_bits(const struct field *f, char *to)
 
 static void fill_object(const struct shape *shape, char *to);
 
-/*
- * Creates the object that a pointer field points to. If no area is left, returns NULL, which makes
- * the pointer field null.
- */
+/* Returns NULL, which makes the pointer field null, if no area is left. */
 static struct object *generate_pointed(const struct field *f)
 {
 	const struct shape *shape = f->data;
@@ -512,17 +481,13 @@ static void fill_object(const struct shape *shape, char *to)
 	}
 }
 
-/*
- * Restores length and count fields, which a call may have overwritten with the sizes that it
- * requires.
- */
+/* A call may have overwritten length and count fields with the sizes that it requires. */
 static void restore_lengths(void)
 {
 	for (int i = 0; i < gen.nr_lengths; i++)
 		store_number(gen.lengths[i].at, gen.lengths[i].bytes, gen.lengths[i].v);
 }
 
-/* Generates a structure and all objects that it points to. */
 static struct object *generate(const struct shape *shape)
 {
 	struct object *o;
@@ -536,10 +501,7 @@ static struct object *generate(const struct shape *shape)
 	return o;
 }
 
-/*
- * Adds the IDs and numbers that a successful call has returned to the pools, from which later calls
- * take them.
- */
+/* Later calls use the IDs and numbers that a successful call has returned. */
 static void collect_numbers(void)
 {
 	for (int n = 0; n < gen.nr; n++) {
@@ -555,10 +517,7 @@ static void collect_numbers(void)
 	}
 }
 
-/*
- * Returns true if every byte of the structure, and of the structures that it points to, belongs to
- * exactly one field.
- */
+/* Each byte of a structure, and of those that it points to, must belong to exactly one field. */
 static bool is_shape_complete(const struct shape *shape)
 {
 	__u32 offset = 0;

@@ -21,10 +21,7 @@
 #define MAX_VARIANTS	24	/* maximum number of variants of one call */
 #define MAX_ERRNO	134
 
-/*
- * Roles of a file descriptor: the kinds of objects to which a descriptor can refer. Programs define
- * the bits between R_NEW and R_OTHER_FILE.
- */
+/* Roles of a descriptor. Programs define the bits between R_NEW and R_OTHER_FILE. */
 #define R_NEW	0x0001	/* a descriptor of the device, just opened */
 #define R_OTHER_FILE	0x4000	/* a descriptor of another file */
 #define R_UNKNOWN	0x8000	/* a descriptor of the device in an unknown state */
@@ -57,10 +54,7 @@ struct program {
 	const char *device;
 	const struct call *calls;
 	int nr_calls;
-	/*
-	 * Operations other than ioctls. In the results, the rows of the extra operations follow the
-	 * rows of the ioctls.
-	 */
+	/* Operations other than ioctls, whose rows follow those of the ioctls. */
 	const char *const *extras;
 	int nr_extras;
 	void (*extra)(void);		/* makes one of the extra operations */
@@ -120,10 +114,7 @@ static bool expect_sane(bool is_sane, const char *fmt, ...)
 	return false;
 }
 
-/*
- * Counts the outcome of a call and returns @ret. If the call failed, its errno must be one of user
- * space, not one that is internal to the kernel.
- */
+/* The errno of a failed call must be one of user space. Returns @ret. */
 static long count_outcome(int row, const char *what, long ret)
 {
 	int error = errno;
@@ -175,10 +166,7 @@ static void on_alarm(int sig)
 {
 }
 
-/*
- * Calls a function that can raise SIGSEGV or SIGBUS. Returns 0 or, if the function raised a signal,
- * the signal number.
- */
+/* Returns the SIGSEGV or SIGBUS that the function raised, or 0. */
 static __attribute__((noinline)) int try_call(void (*function)(void))
 {
 	int sig = sigsetjmp(fault_jmp, 1);
@@ -202,8 +190,6 @@ static __attribute__((noinline)) int try_copy(void *to, const void *from, size_t
 	may_fault = false;
 	return sig;
 }
-
-/* Descriptors */
 
 static struct open_fd {
 	int fd;
@@ -285,10 +271,7 @@ static void touch_map(const struct map *map)
 		try_copy(word, &value, sizeof(value));
 }
 
-/*
- * After fork(): removes from the list the mappings that fork() did not copy, because other mappings
- * may take their addresses.
- */
+/* After fork(): other mappings may take the addresses of those that fork() did not copy. */
 static void drop_uncopied_maps(void)
 {
 	static unsigned char resident[1 << 18];

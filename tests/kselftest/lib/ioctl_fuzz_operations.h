@@ -9,10 +9,7 @@
 #include "ioctl_fuzz_calls.h"
 #include <poll.h>
 
-/*
- * Returns the request with one bit changed, or unchanged if the changed request would be that of
- * another call.
- */
+/* Changes one bit, unless that makes the request of another call. */
 static unsigned long change_request(unsigned long request)
 {
 	unsigned long changed = request ^ 1UL << random_below(32);
@@ -150,10 +147,7 @@ static void do_call(void)
 	if (ret >= 0)
 		collect_numbers();
 	if (!call->new_role) {
-		/*
-		 * Makes few variants of a refused call, because most such variants are refused as
-		 * well.
-		 */
+		/* Most variants of a refused call are refused as well. */
 		if (o && !gen.size_is_wrong && o->guarded && arg == (unsigned long)o->at &&
 		    (ret >= 0 || !random_below(4)))
 			do_variants(row, opened, arg);
@@ -236,10 +230,7 @@ static void do_map(void)
 		offset = boundary_number(offset) & ~(random_below(8) ? 4095ULL : 0);
 	if (!random_below(8))
 		bytes = boundary_number(bytes);
-	/*
-	 * Large mappings are not populated: their page tables would use up the memory that the
-	 * device's buffers need.
-	 */
+	/* Page tables of large mappings would use up the memory for buffers. */
 	flags |= random_below(16) || bytes > (1 << 20) ? 0 : MAP_POPULATE;
 	record_call("mmap", opened->fd, offset, NULL);
 	p = mmap(NULL, bytes, prot, flags, opened->fd, offset);

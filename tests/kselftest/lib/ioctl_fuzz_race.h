@@ -27,7 +27,6 @@ static void race_set(int *word, int value)
 	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
-/* Waits until the word differs from @value. */
 static void race_wait(int *word, int value)
 {
 	while (__atomic_load_n(word, __ATOMIC_SEQ_CST) == value)
@@ -43,10 +42,7 @@ static void *race_thread(void *unused)
 	for (;;) {
 		race_wait(&race.wanted, 0);
 		race_set(&race.on, 1);
-		/*
-		 * This loop switches the structure between its two values. The structure holds each
-		 * value for half of the time.
-		 */
+		/* The structure holds each of its two values for half of the time. */
 		for (const __u64 *from = race.b; __atomic_load_n(&race.wanted, __ATOMIC_RELAXED);
 		     from = from == race.b ? race.a : race.b)
 			for (__u32 i = 0; i < race.words; i++)
@@ -57,10 +53,7 @@ static void *race_thread(void *unused)
 	return unused;
 }
 
-/*
- * Lets the second thread change one of the call's structures. Returns false if the chosen structure
- * cannot be changed.
- */
+/* Returns false if the chosen structure cannot be changed. */
 static bool race_start(void)
 {
 	const struct object *o = &gen.objects[random_below(gen.nr)];

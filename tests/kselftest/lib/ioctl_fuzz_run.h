@@ -43,19 +43,13 @@ static void run_victim(int kind)
 			syscall(SYS_getppid);
 		}
 		madvise((void *)p, 4096, MADV_DONTNEED);
-		/*
-		 * The target process sleeps most of the time, so that the CPUs are free for the
-		 * processes that make calls.
-		 */
+		/* Most CPU time is left to the processes that make calls. */
 		sleep_ms(20);
 	}
 	_exit(0);
 }
 
-/*
- * Fills pools[K_PID], the pool of task IDs, with this process first. The pool of task IDs does not
- * contain the parent of this process.
- */
+/* The pool of task IDs has this process first, and does not have its parent. */
 static void refill_pids(void)
 {
 	pools[K_PID].nr = 0;
@@ -175,8 +169,6 @@ static void run_steps(int nr)
 	}
 }
 
-/* Rounds */
-
 static void drop_privileges(void)
 {
 	struct __user_cap_header_struct header = { _LINUX_CAPABILITY_VERSION_3, 0 };
@@ -236,10 +228,7 @@ static void show_file(pid_t pid, const char *what)
 			note("  %s: %.120s", what, line);
 }
 
-/*
- * Shows the last call of each process of the round, and the kernel function in which the process
- * waits.
- */
+/* Shows, for each process, also the kernel function in which it waits. */
 static void show_last_calls(void)
 {
 	for (int i = 0; i <= NR_CHILDREN; i++) {
@@ -257,10 +246,7 @@ static void show_last_calls(void)
 	}
 }
 
-/*
- * Kills all processes of the round. Returns false if a process does not end within @ms
- * milliseconds.
- */
+/* Returns false if a process does not end within @ms milliseconds. */
 static bool end_round(pid_t pid, int ms)
 {
 	while (ms-- > 0) {
@@ -318,10 +304,7 @@ static void run_round(int n, int nr, __u64 first_seed)
 		program->after_round();
 }
 
-/*
- * Shows how often each call succeeded and failed, with the errnos. Returns false if any call
- * succeeded fewer than @min times, or failed fewer than @min times.
- */
+/* Returns false if a call succeeded, or failed, fewer than @min times. */
 static bool show_rows(unsigned long min)
 {
 	bool good = true;
@@ -381,22 +364,13 @@ static __u64 env_number(const char *name, __u64 fallback)
 	return getenv(name) ? strtoull(getenv(name), NULL, 0) : fallback;
 }
 
-/*
- * No new round begins after BUDGET seconds, unless CALLS or ROUND is set. On a busy machine, the
- * fuzzer may reach the limit of BUDGET seconds before it has made all calls.
- */
+/* Seconds after which no new round begins, unless CALLS or ROUND is set. */
 #define BUDGET		gate_or_long(6, 40)
 
-/*
- * Percentage of calls that must succeed. If more than 70 % of the calls fail, the fuzzer tests
- * little more than how the ioctls check their arguments.
- */
+/* With fewer successes, the fuzzer tests little more than the checks of arguments. */
 #define MIN_SUCCEEDED	30
 
-/*
- * Main function of a program of the fuzzer. @prepare loads the modules. At the end the function
- * removes all modules that use perfcounters.ko.
- */
+/* Main function of a fuzzer. @prepare loads the modules; fuzz_main() removes them. */
 static int fuzz_main(const struct program *p, int argc, char **argv, void (*prepare)(void))
 {
 	long default_calls = gate_or_long(12000, 40000 + 1000 * p->nr_calls);
@@ -411,10 +385,7 @@ static int fuzz_main(const struct program *p, int argc, char **argv, void (*prep
 	plan(6);
 	shared = map_memory(sizeof(*shared), MAP_SHARED);
 	bail_if(p->nr_calls + p->nr_extras > MAX_ROWS, "memory");
-	/*
-	 * In make test the seed is constant: the calls are the same each time, so the test does not
-	 * fail by chance.
-	 */
+	/* In make test the calls are the same each time, so no run fails by chance. */
 	first_seed = is_long_run() ? (__u64)time(NULL) * 65537 + getpid() : 0x5eed;
 	first_seed = env_number("SEED", first_seed);
 	note("SEED=%llu CALLS=%llu", first_seed, calls);

@@ -36,16 +36,11 @@
 
 #define ARRAY_SIZE(array)	(sizeof(array) / sizeof((array)[0]))
 
-/* KTAP */
-
 static int ksft_planned, ksft_done, ksft_failed;
 
 static void plan(int tests)
 {
-	/*
-	 * Each line is written at once, because a child of fork() would print buffered lines a
-	 * second time.
-	 */
+	/* A child of fork() would print buffered lines a second time. */
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	ksft_planned = tests;
 	printf("TAP version 13\n1..%d\n", tests);
@@ -104,7 +99,6 @@ static inline void bail_if(bool failed, const char *what)
 		bail(what);
 }
 
-/* Bails out if @rc is a negative errno. */
 static inline void bail_on_error(long long rc, const char *what)
 {
 	errno = rc < 0 ? -rc : 0;
@@ -115,8 +109,6 @@ static int finish(void)
 {
 	return ksft_failed || ksft_done != ksft_planned;
 }
-
-/* Modules */
 
 /* insmod() and rmmod() return 0 or a negative errno. */
 static int insmod(const char *name, const char *params)
@@ -253,10 +245,7 @@ static long long driver_cmd(const char *fmt, ...)
 
 /* The counter pages */
 
-/*
- * Number of instances that perfcounters.ko adds when it is loaded. src/counters/stats.rs adds these
- * instances.
- */
+/* Number of instances of perfcounters.ko itself, which src/counters/stats.rs adds. */
 #define PC_BUILTIN 2
 
 struct pc {
@@ -350,8 +339,6 @@ static __u32 pc_find(const struct pc *pc, const char *name)
 	return 0;
 }
 
-/* Other helpers */
-
 /* Maps a file and unmaps it again. Returns 0, or a negative errno if mmap() is refused. */
 static int map_error(int fd, size_t size, int prot, int flags, off_t offset)
 {
@@ -389,10 +376,7 @@ static long scale_down(long n)
 	return n / (slowness && atoi(slowness) > 0 ? atoi(slowness) : 1);
 }
 
-/*
- * Returns true if the variable LONG is set (see testing.md): in make test-all, in make test-debug,
- * and if ONLY names the test.
- */
+/* LONG is set in make test-all and make test-debug, and if ONLY names the test (testing.md). */
 static bool is_long_run(void)
 {
 	const char *value = getenv("LONG");
@@ -437,7 +421,6 @@ static inline __u64 now_ns(void)
 	return clock_ns(CLOCK_MONOTONIC);
 }
 
-/* Returns the CPU time of the calling thread. */
 static inline __u64 thread_ns(void)
 {
 	return clock_ns(CLOCK_THREAD_CPUTIME_ID);
@@ -464,10 +447,7 @@ static void sleep_ms(long ms)
 	done_;								\
 })
 
-/*
- * Returns a text that is formatted like that of printf(). The text is valid until the thread has
- * made seven more calls.
- */
+/* The text is valid until the thread has made seven more calls. */
 __attribute__((format(printf, 1, 2)))
 static const char *format_text(const char *fmt, ...)
 {
@@ -536,10 +516,7 @@ static int klog_open(void)
 	return fd;
 }
 
-/*
- * Returns the text of the next line of the kernel log; "" if lines were overwritten, NULL after the
- * last line.
- */
+/* Returns "" if lines were overwritten, NULL after the last line. */
 static char *klog_next_line(int fd, char *line, size_t size)
 {
 	ssize_t len = read(fd, line, size - 1);
@@ -566,10 +543,7 @@ static inline int klog_count(int fd, const char *what)
 	return nr;
 }
 
-/*
- * Returns true if an unread line of the kernel log contains one of these words. Prints each line
- * that contains one of the words, and closes @fd.
- */
+/* Prints each unread line that contains one of the words, and closes @fd. */
 static bool klog_has(int fd, const char *const words[])
 {
 	char line[2048], *text;

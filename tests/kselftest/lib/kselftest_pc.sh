@@ -20,6 +20,41 @@ check() { # NAME COMMAND...: shows the output of the command if the command fail
 	[ $rc = 0 ] || { echo "# status $rc"; head -n 20 said | cut -c1-300 | sed 's/^/# /'; }
 	result $rc "$name"
 }
+# skip NAME WHY: reports that a test was not run.
+skip() {
+	n=$((n + 1))
+	echo "ok $n $1 # SKIP $2"
+}
+# has_status WANTED COMMAND...: true if the exit status of the command is WANTED.
+has_status() {
+	local want=$1 rc=0
+	shift
+	"$@" || rc=$?
+	[ $rc = "$want" ] || { echo "status $rc, want $want"; return 1; }
+}
+# with_words COMMAND...: runs the command, shows its standard error, and leaves it in the file
+# `words`. Sets $rc to the exit status of the command, and returns it.
+with_words() {
+	"$@" 2>words
+	rc=$?
+	cat words
+	return $rc
+}
+# run_victim COMMAND...: starts the command in the background as $victim.
+run_victim() {
+	"$@" &
+	victim=$!
+}
+# kill_and_wait PID...: kills processes that the shell has started.
+kill_and_wait() {
+	kill -9 "$@"
+	wait "$@" 2>/dev/null
+}
+# interrupt PID: sends SIGINT to a process that the shell has started. Returns its exit status.
+interrupt() {
+	kill -INT "$1"
+	wait "$1"
+}
 # if_long COMMAND...: runs the command only in the long form of a test (make test-all).
 if_long() { [ -z "${LONG:-}" ] || "$@"; }
 # within SECONDS COMMAND...: repeats the command until it succeeds, at most SECONDS * 10 times with
@@ -60,14 +95,29 @@ has_busy_samples() {
 	pfc script -i "$1" >samples || { echo "no file"; return 1; }
 	[ "$(grep -c work_inner samples)" -ge 3 ] || { head -n 5 samples; return 1; }
 }
+has_state() { # PID STATE
+	local state
+	read -r _ _ state _ <"/proc/$1/stat"
+	[ "$state" = "$2" ]
+}
+# has_slept PID: true if the process sleeps in three successive checks, which means that it waits
+# for samples.
+has_slept() {
+	for _ in 1 2 3; do
+		has_state "$1" S || return 1
+		sleep 0.1
+	done
+}
+has_child() { # PID
+	grep -q . "/proc/$1/task/$1/children"
+}
 # has_ended PID: true if the process is a zombie, or the shell has already reaped it.
 has_ended() { ! grep '^State:' "/proc/$1/status" 2>/dev/null | grep -qv Z; }
 
 # ends_with VICTIM COUNTER: kills the process VICTIM, which the counter "pfc stat -p VICTIM" counts,
 # and waits for the exit of the counter. Fails if the exit status of the counter is not 0.
 ends_with() {
-	kill -9 "$1"
-	wait "$1" 2>/dev/null
+	kill_and_wait "$1"
 	within 60 has_ended "$2" || kill -9 "$2"
 	wait "$2"
 	rc=$?
@@ -87,12 +137,22 @@ is_in_poll() {
 # shellcheck disable=SC2010 # ls -l prints the targets of links
 has_open() { ls -l "/proc/$1/fd" 2>/dev/null | grep -q -- "$2"; }
 
+# wait_started PID: waits until a pfc that samples waits for samples, and handles SIGINT.
+wait_started() {
+	within 300 is_in_poll "$1" && has_open "$1" /dev/perfmon && catches_int "$1"
+}
+
 # Removes perfcounters.ko and the modules that use it, which a test that was killed may have left.
 unload_modules() { unload_with_users perfcounters; }
 unload_with_users() { # MODULE
 	local m
 	for m in /sys/module/"$1"/holders/*; do [ ! -e "$m" ] || unload_with_users "${m##*/}"; done
 	busybox rmmod $1 2>/dev/null
+}
+# insmod_each NAME...: loads modules.
+insmod_each() {
+	local name
+	for name; do insmod "/modules/$name.ko"; done
 }
 load_providers() {
 	local ko

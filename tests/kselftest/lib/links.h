@@ -89,10 +89,7 @@ static struct veth_request veth_request(int pair)
 	};
 }
 
-/*
- * Sends the requests for the pairs @first to @first + @nr - 1 and then reads their acknowledgments.
- * Returns 0 or a negative errno.
- */
+/* The requests are for pairs @first to @first + @nr - 1. Returns 0 or a negative errno. */
 static int add_veth_batch(int fd, int first, int nr)
 {
 	struct veth_request requests[LINK_BATCH];
@@ -120,10 +117,7 @@ static int add_veth_batch(int fd, int first, int nr)
 	return 0;
 }
 
-/*
- * Adds @nr pairs of veth interfaces: veth0 to veth<2 * @nr - 1>. The interfaces stay down, and
- * unloading the module veth removes them. Returns 0 or a negative errno.
- */
+/* Unloading the module veth removes the interfaces. Returns 0 or a negative errno. */
 static int add_veth_pairs(int nr)
 {
 	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE), ret = 0;

@@ -5,6 +5,8 @@
 
 #include "kselftest_pc.h"
 #include <limits.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
 
 /* Returns the sum of the numbers that follow the word @word, over all occurrences in a file. */
 static long sum_after(const char *path, const char *word)
@@ -19,7 +21,6 @@ static long sum_after(const char *path, const char *word)
 	return sum;
 }
 
-/* Returns a value of /proc/meminfo, in bytes. */
 static long long meminfo(const char *what)
 {
 	long kib = sum_after("/proc/meminfo", what);
@@ -33,10 +34,7 @@ struct meminfo_kb {
 	long free, percpu;
 };
 
-/*
- * Free memory includes the pages in the per-CPU lists of the page allocator, which MemFree does not
- * count.
- */
+/* MemFree does not count the pages in the per-CPU lists of the page allocator. */
 static struct meminfo_kb read_meminfo_kb(void)
 {
 	return (struct meminfo_kb){
@@ -72,15 +70,31 @@ static struct meminfo_kb settled_meminfo_kb(void)
 	return cur;
 }
 
-/*
- * USERS is the file with the memory charged to each user, in bytes. USER_KB is the file with the
- * limit for a user, in kB.
- */
+/* The memory charged to each user, in bytes, and the limit for a user, in kB. */
 #define USERS		"/sys/kernel/debug/perfcounters/users"
 #define USER_KB		"/sys/module/perfcounters/parameters/user_kb"
 
 /* Memory charged to each user for accounting records, in bytes. */
 #define RECORDS		"/sys/kernel/debug/ppa/records"
+
+/* The control group of a test, to which memory is charged. */
+#define CGROUPS	"/tmp/cgroups"
+#define CGROUP	CGROUPS "/test"
+
+static inline void remove_cgroup(void)
+{
+	rmdir(CGROUP);
+	umount2(CGROUPS, MNT_DETACH);
+}
+
+static inline void create_cgroup(void)
+{
+	mkdir(CGROUPS, 0755);
+	bail_if(mount("cgroups", CGROUPS, "cgroup2", 0, NULL), "mount of cgroup2");
+	atexit(remove_cgroup);
+	write_file(CGROUPS "/cgroup.subtree_control", "+memory");
+	mkdir(CGROUP, 0755);
+}
 
 static inline __u64 charged_bytes_in(const char *file, unsigned int uid)
 {

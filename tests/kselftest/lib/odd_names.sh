@@ -26,12 +26,10 @@ is_plain() { # FILE: true if a terminal interprets no characters in it except ne
 # Starts the program under the name NAME, and stores its pid in $victim.
 start() { # NAME [MODE]
 	cp $program "$1"
-	"./$1" ${2:-calls} 100000000000 &
-	victim=$!
+	run_victim "./$1" ${2:-calls} 100000000000
 }
 stop() {
-	kill -9 $victim
-	wait $victim 2>/dev/null
+	kill_and_wait $victim
 	return ${1:-0}
 }
 # Starts the program under the name NAME, and records samples of the running program in the file
@@ -50,7 +48,5 @@ is_named() {
 	[ "$(awk '/\[\.\]/ { print $NF; exit }' table)" = work_inner ]
 }
 load_modules() {
-	for m in perfcounters perfmon perftrace ppa pfm_soft pfm_ring; do
-		insmod /modules/$m.ko
-	done
+	insmod_each perfcounters perfmon perftrace ppa pfm_soft pfm_ring
 }

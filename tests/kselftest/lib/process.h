@@ -44,7 +44,6 @@ static inline void exit_if(bool failed, int status)
 		_exit(status);
 }
 
-/* Sleeps until the process is killed. */
 __attribute__((noreturn))
 static inline void pause_forever(void)
 {
@@ -64,10 +63,7 @@ static inline void pause_forever(void)
 	pid_;								\
 })
 
-/*
- * Waits until a child ends. Returns its exit status, -signal if a signal ended it, or 255 if this
- * process has no such child.
- */
+/* Returns the exit status, -signal, or 255 if this process has no such child. */
 static int wait_child(pid_t pid)
 {
 	int status = -1;
@@ -79,10 +75,7 @@ static int wait_child(pid_t pid)
 /* Runs statements in a child process, and waits until the child ends. See wait_child(). */
 #define in_child(...)	wait_child(fork_child(__VA_ARGS__))
 
-/*
- * Waits until a child ends that exits with a mask of its good results. Returns the mask, or 0 if
- * the child did not exit by itself.
- */
+/* Returns the exit status, a mask of good results, or 0 if the child did not exit by itself. */
 static inline int wait_results(pid_t pid)
 {
 	int status = wait_child(pid);
@@ -90,13 +83,11 @@ static inline int wait_results(pid_t pid)
 	return status > 0 && status < 255 ? status : 0;
 }
 
-/* Starts a child that sleeps until it is killed. */
 static inline pid_t fork_sleeper(void)
 {
 	return fork_child(pause_forever());
 }
 
-/* Kills a child and reaps it. */
 static inline void kill_child(pid_t pid)
 {
 	kill(pid, SIGKILL);

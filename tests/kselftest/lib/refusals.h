@@ -19,10 +19,7 @@ struct refusal {
 /* A call that returns a negative errno if it is refused. */
 #define REFUSAL(error, call)		{ #call, #error, (call), -(error) }
 
-/*
- * A call that a test makes several times, with different arguments. @text describes the arguments
- * of one of these calls.
- */
+/* For calls that a test makes with several arguments, which @text describes. */
 #define REFUSAL_OF(error, text, call)	{ text, #error, call, -(error) }
 
 /*

@@ -22,10 +22,7 @@
 /* Memory below 4 GB, for the structures and mappings of 32-bit calls. */
 static void *low;
 
-/*
- * Makes an ioctl as a 32-bit program does. A 32-bit program uses the same structures as a 64-bit
- * program, because all members have a fixed size.
- */
+/* A 32-bit program has the structures of a 64-bit program: all members have fixed sizes. */
 static int call32(int fd, unsigned int call, const void *arg, size_t size)
 {
 	int ret;

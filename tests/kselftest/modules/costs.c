@@ -15,10 +15,7 @@
 
 static __s64 before[3];
 
-/*
- * Checks number, position and description of the cost instances of perfcounters.ko and perfmon.ko,
- * right after the load of both.
- */
+/* Checks the cost instances right after the load of perfcounters.ko and perfmon.ko. */
 static void test_instances(void)
 {
 	unsigned int nr = 0, times = 0, wrong = 0;
@@ -64,14 +61,6 @@ static void test_faults(void)
 	is(cost_total("faults/served") - nr, pages, "cost faults/served: one per page touched");
 	ok(time_added("faults/time", time, wall),
 	   "cost faults/time: above 0 and below the elapsed time");
-}
-
-static __u64 context_switches(void)
-{
-	struct rusage r;
-
-	getrusage(RUSAGE_THREAD, &r);
-	return r.ru_nvcsw + r.ru_nivcsw;
 }
 
 static void test_switches(void)
@@ -134,10 +123,7 @@ static void test_samples(void)
 	__s64 taken = cost_total("samples/taken"), lost;
 	__u64 wall = now_ns();
 
-	/*
-	 * Turn off the limits of sampling, because a throttled context takes no samples: at an
-	 * overflow the kernel only resets registers.
-	 */
+	/* A throttled context takes no samples, but only resets registers. */
 	pfm_set_limits("0", "0");
 	hdr = pfm_map_default(fd, 1 << 16);
 	before[0] = cost_total("samples/time");

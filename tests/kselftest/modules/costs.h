@@ -66,10 +66,7 @@ static __s64 cost_in_debugfs(int cpu, const char *name)
 	return access(path, R_OK) ? -1 : read_number(path);
 }
 
-/*
- * Returns true if all debugfs files match the counter pages. The caller ensures that no cost
- * instance changes during the comparison.
- */
+/* The caller ensures that no cost instance changes during the comparison. */
 static bool debugfs_matches_pages(void)
 {
 	bool good = true;

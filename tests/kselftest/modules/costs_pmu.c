@@ -16,26 +16,6 @@
 
 static struct pmu_model model;
 
-/* Returns the number of NMIs on all CPUs, from /proc/interrupts. */
-static __s64 nr_nmis(void)
-{
-	FILE *f = fopen("/proc/interrupts", "re");
-	char line[1024], *p;
-	__s64 sum = 0;
-
-	while (f && fgets(line, sizeof(line), f)) {
-		p = strstr(line, "NMI:");
-		if (!p)
-			continue;
-		for (p += 4; strspn(p, " ") && p[strspn(p, " ")] >= '0' &&
-		     p[strspn(p, " ")] <= '9';)
-			sum += strtoll(p, &p, 10);
-	}
-	if (f)
-		fclose(f);
-	return sum;
-}
-
 /* Samples every @period instructions of this thread, and compares samples, interrupts and NMIs. */
 static void test_overflows(__u64 period, __u64 rounds)
 {
@@ -50,11 +30,11 @@ static void test_overflows(__u64 period, __u64 rounds)
 	pfm_write_pmc(fd, 0, pfm_instructions(&model));
 	pfm_load(fd, this_thread());
 	pfm_period(fd, 0, period, 0);
-	total = nr_nmis();
+	total = nr_interrupts("NMI:");
 	pfm_start(fd);
 	spin(rounds);
 	pfm_stop(fd);
-	total = nr_nmis() - total;
+	total = nr_interrupts("NMI:") - total;
 	wall = now_ns() - wall;
 	regular = cost_total("interrupts/regular") - regular;
 	spurious = cost_total("interrupts/spurious") - spurious;
@@ -64,10 +44,7 @@ static void test_overflows(__u64 period, __u64 rounds)
 	is(hdr->hdr_count, 2 * rounds / period, "cost samples: as many as periods");
 	is(cost_total("samples/taken") - taken, hdr->hdr_count,
 	   "cost samples/taken: as many as samples in the buffer");
-	/*
-	 * If a context switch processes an overflow before the NMI of the overflow arrives, the NMI
-	 * finds no overflow and is counted as spurious.
-	 */
+	/* An overflow that a context switch has processed makes its NMI spurious. */
 	ok(regular + spurious >= (__s64)hdr->hdr_count - 5 &&
 	   regular + spurious <= (__s64)hdr->hdr_count + 5 && spurious <= 5 + regular / 3,
 	   "cost interrupts: as many as overflows, within 5, most of them regular");
@@ -90,9 +67,9 @@ static __s64 nmis_and_spurious(__s64 *spurious)
 	__s64 total;
 
 	do {
-		total = nr_nmis();
+		total = nr_interrupts("NMI:");
 		*spurious = cost_total("interrupts/spurious");
-	} while (nr_nmis() != total);
+	} while (nr_interrupts("NMI:") != total);
 	return total;
 }
 
@@ -107,7 +84,7 @@ static void test_spurious(void)
 	pfm_load(fd, this_thread());
 	total = nmis_and_spurious(&before);
 	pfm_start(fd);
-	for (i = 0; i < 20 && nr_nmis() - total < 3; i++)
+	for (i = 0; i < 20 && nr_interrupts("NMI:") - total < 3; i++)
 		spin(50000000);
 	pfm_stop(fd);
 	total = nmis_and_spurious(&nr) - total;

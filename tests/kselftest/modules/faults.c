@@ -21,10 +21,7 @@ static unsigned long total_failed;
 /* True if the last attempt of an operation, which succeeds, is not undone. */
 static bool keep_last;
 
-/*
- * Does nothing. An armed failure cannot affect the test's own allocations, because faults.ko fails
- * only calls that the project's modules make.
- */
+/* faults.ko fails only calls of the project's modules, so nothing needs to be disarmed. */
 static void disarm_failure(void)
 {
 }
@@ -79,10 +76,7 @@ static bool check_attempt(const struct operation *op, const char *driver_name, i
 	return works;
 }
 
-/*
- * True if a long run selects as few calls of an operation as make test does, because each attempt
- * of the operation takes long.
- */
+/* Set if each attempt takes long: a long run then selects as few calls as make test. */
 static bool select_few;
 
 /* Returns @all in a long run that does not select few calls, and @few in any other run. */
@@ -114,7 +108,6 @@ static int next_call(int n, int calls)
 	return n + stride < calls - last ? n + stride : calls - last;
 }
 
-/* Fails the calls of an operation one at a time, and reports one result. */
 static void test_failures(const struct operation *op, const char *driver_name)
 {
 	int failed = 0, calls, this_time, wrong = 0, ret;
@@ -142,10 +135,7 @@ static void test_failures(const struct operation *op, const char *driver_name)
 		char last[80];
 
 		if (!attempt_with_failure(op, n, &ret, &this_time)) {
-			/*
-			 * The number of calls varies between attempts, because a large allocation
-			 * takes more calls in fragmented memory.
-			 */
+			/* In fragmented memory, a large allocation takes more calls. */
 			note("%s%s: %d calls this time, not %d", op->what, driver_name, this_time,
 			     calls);
 			wrong += this_time >= n;
@@ -331,7 +321,6 @@ static void start_accounting(void)
 	bail_if(access(own_ppactl(), F_OK) && account_self(), "accounting of the task");
 }
 
-/* Changes the levels of accounting, which stops accounting and starts it again. */
 static int restart_accounting(void)
 {
 	static int other = 7;
@@ -346,10 +335,7 @@ static int restart_accounting(void)
 	return ret;
 }
 
-/*
- * After a failed restart, the files of the task still exist, and accounting can be started again
- * through them.
- */
+/* The files of the task still exist after a failed restart. */
 static bool can_be_started_again(void)
 {
 	return note_unless(!strstr(accounted_text(), "All results"), "it is still accounted") &
@@ -384,7 +370,6 @@ static const struct operation unload_operation = {
 	0, false, 0
 };
 
-/* Tests insmod and then rmmod of a module. */
 static void test_driver(const char *module, const struct operation *load)
 {
 	char suffix[40];

@@ -120,10 +120,7 @@ static bool buffer_is_writable(void)
 	return marker_is_wanted() && note_unless(touch_buffer() >= 0, "it cannot be written");
 }
 
-/*
- * If there is no memory for the buffer, the process gets a dummy page and continues to run.
- * PERFTRACE_INFO reports the missing buffer in no_memory.
- */
+/* Without memory the process gets a dummy page, and no_memory counts the missing buffer. */
 static bool loss_is_counted(void)
 {
 	struct perftrace_info info = { .size = sizeof(info) };
@@ -140,10 +137,7 @@ static void prepare_traced(void)
 }
 
 static const struct operation tracing_operation = {
-	/*
-	 * If there is no memory for the cache of matched names, the module matches the names
-	 * again.
-	 */
+	/* Without the cache of names, the module matches the names again. */
 	"attach a process and create a trace", do_nothing, try_start_trace, has_no_trace,
 	buffer_is_writable, close_trace, 15, true, 0
 }, touching_operation = {

@@ -7,16 +7,12 @@
  */
 #include "memory.h"
 
-/*
- * Number of load and unload cycles. The test reads the amount of free memory before the first
- * cycle, after half of the cycles, and after the last cycle.
- */
+/* Free memory is read before the first cycle, after half of the cycles, and after the last. */
 #define NR_CYCLES	100
 #define NR_CYCLES_GATE	24
 /* The test fails if free memory decreases by this many kB or more in both halves of the cycles. */
 #define MAX_LOST_KB	170
 
-/* Returns the number of misc devices. */
 static int nr_misc_devices(void)
 {
 	char devices[8192];
@@ -98,10 +94,6 @@ static void test_busy(void)
 	   "0.1 perfcounters.ko unloaded: its device nodes are removed");
 }
 
-/*
- * Loads perfcounters.ko, adds instances, reads them, loads drivers in some cycles, and unloads all
- * modules.
- */
 static bool load_and_unload(int i)
 {
 	bool good;

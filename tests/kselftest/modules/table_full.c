@@ -41,10 +41,7 @@ static long long median(long long *values)
 	return values[SAMPLES / 2];
 }
 
-/*
- * Adds SAMPLES names, deletes them and adds them again. Records the times of the first additions
- * and of the deletions.
- */
+/* Records the times of the first additions and of the deletions. */
 static bool time_add_and_delete(struct sample_costs *costs, __u32 from)
 {
 	bool in_order = true;
@@ -129,7 +126,6 @@ static void test_single_counters(void)
 	   "0.11 full table: a deleted name is added again, with its old number and value 0");
 }
 
-/* Tests that single counters can use the gaps that histograms leave at the ends of chunks. */
 static void test_histograms(void)
 {
 	__u32 n = 0, last = 0, count = 0, nr_singles = 0;
@@ -140,10 +136,7 @@ static void test_histograms(void)
 	}
 	is((int)n, -ENOSPC, "0.10 histograms until the table is full: ENOSPC");
 	note("%u histograms of 64, the last at %u", count, last);
-	/*
-	 * After its seqflag, chunk 0 has room for 7 histograms. Each chunk other than chunk 0 has
-	 * room for 8 histograms.
-	 */
+	/* After its seqflag, chunk 0 has room for 7 histograms; each other chunk for 8. */
 	is(count, 7 + 127 * 8,
 	   "0.4 histograms until the table is full: as many as fit into each chunk");
 	while ((int)driver_cmd("add full/rest%u", nr_singles) > 0)

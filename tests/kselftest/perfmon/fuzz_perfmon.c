@@ -21,8 +21,6 @@
 #define R_CONTEXT	(R_THREAD | R_CPU | R_SAMPLING)
 #define R_OF_THREAD	(R_THREAD | R_SAMPLING)
 
-/* Contexts */
-
 #define CTX(type, bits, zero, zeroes, may, always)				\
 	NUMBERS(type, bits, K_FLAGS, may, always),				\
 	FIELD(type, zero, K_RESERVED),						\
@@ -111,8 +109,6 @@ FORMAT(stack, struct perfmon_ring_arg, fixed_ring_arg, "call-stack");
 FORMAT(nway, struct perfmon_nway_arg, nway_arg, "n-way");
 FORMAT(histogram, struct perfmon_histogram_arg, histogram_arg, "histogram");
 
-/* Registers */
-
 static __u64 controls[] = {
 	0xc0 | PFM_USER | PFM_ENABLE, 0x3c | PFM_USER | PFM_ENABLE, 0x76 | PFM_USER | PFM_ENABLE,
 	0xc0 | PFM_USER | PFM_KERNEL | PFM_ENABLE, 0, 0x222, 1, 2, 3, 5,
@@ -162,8 +158,6 @@ static const struct shape pmc_shape = SHAPE(struct pfarg_pmc, pmc_write);
 static const struct shape pmd_shape = SHAPE(struct pfarg_pmd, pmd_write);
 static const struct shape period_shape = SHAPE(struct pfarg_pmd, pmd_period);
 static const struct shape read_shape = SHAPE(struct pfarg_pmd, pmd_read);
-
-/* Sets */
 
 #define SETDESC(table, id, next, flags, always, timeout)			\
 	static const struct field table[] = {					\
@@ -232,8 +226,6 @@ VECTOR(next_sets, set_next_shape, 2);
 VECTOR(gone_sets, set_gone_shape, 1);
 VECTOR(infos, info_shape, 3);
 VECTOR(some_runs, runs_shape, 2);
-
-/* Other calls */
 
 static __u64 booleans[] = { 0, 1 };
 
@@ -366,10 +358,7 @@ static void init_process(void)
 			pool->v[other] = v;
 		}
 	}
-	/*
-	 * The pool of event sets contains 0 twice, so that more calls use event set 0, which exists
-	 * in each context.
-	 */
+	/* Most calls use event set 0, which exists in each context. */
 	pools[K_SET] = (struct pool) { { 0, 0, 1, 2, 3 }, 5 };
 }
 
@@ -380,19 +369,13 @@ static void prepare(void)
 		"pfm_histogram",
 	};
 
-	/*
-	 * Without modprobe, the creation of the first context cannot make the kernel load other
-	 * modules.
-	 */
+	/* Otherwise the first context makes the kernel load other modules. */
 	write_file("/proc/sys/kernel/modprobe", "\n");
 	load_modules("");
 	load_module("perfmon");
 	for (unsigned int i = 0; i < sizeof(modules) / sizeof(*modules); i++)
 		insmod(modules[i], "");
-	/*
-	 * In some rounds a user without capabilities makes the calls. The file mode 0666 lets users
-	 * without capabilities open /dev/perfmon.
-	 */
+	/* In some rounds a user without capabilities makes the calls. */
 	bail_if(chmod("/dev/perfmon", 0666), "chmod /dev/perfmon");
 }
 

@@ -62,10 +62,7 @@ static void test_no_device(void)
 
 	is(err_of(pfm_create_context(&ctx, NULL, NULL, 0)), -ENOSYS,
 	   "1.3 pfm_create_context: without perfmon.ko it is ENOSYS");
-	/*
-	 * Turns off the limits on the rate and CPU time of sampling, because samples take most of
-	 * the CPU time in an emulator.
-	 */
+	/* Samples take most of the CPU time in an emulator, so remove the limits. */
 	insmod("perfcounters", "");
 	bail_on_error(insmod("perfmon", "max_sample_rate=0 max_sample_percent=0"), "perfmon.ko");
 	is(err_of(pfm_create_context(&ctx, NULL, NULL, 0)), -EBUSY,
@@ -101,6 +98,14 @@ static void test_create(void)
 	}), 42, "1.3 pfm_create_context: an unprivileged user gets EPERM");
 }
 
+static void check_register_calls(int fd, pfarg_pmc_t *pmcs, pfarg_pmd_t *pmds, int nr, int error,
+				 const char *what)
+{
+	is(err_of(pfm_write_pmcs(fd, pmcs, nr)), error, "1.3 pfm_write_pmcs: %s", what);
+	is(err_of(pfm_write_pmds(fd, pmds, nr)), error, "1.3 pfm_write_pmds: %s", what);
+	is(err_of(pfm_read_pmds(fd, pmds, nr)), error, "1.3 pfm_read_pmds: %s", what);
+}
+
 static void check_create_fails(int fd, int error, const char *what)
 {
 	pfarg_pmc_t pmc = { 0 };
@@ -108,9 +113,7 @@ static void check_create_fails(int fd, int error, const char *what)
 	pfarg_load_t load = { 0 };
 	pfarg_start_t start = { 0 };
 
-	is(err_of(pfm_write_pmcs(fd, &pmc, 1)), error, "1.3 pfm_write_pmcs: %s", what);
-	is(err_of(pfm_write_pmds(fd, &pmd, 1)), error, "1.3 pfm_write_pmds: %s", what);
-	is(err_of(pfm_read_pmds(fd, &pmd, 1)), error, "1.3 pfm_read_pmds: %s", what);
+	check_register_calls(fd, &pmc, &pmd, 1, error, what);
 	is(err_of(pfm_load_context(fd, &load)), error, "1.3 pfm_load_context: %s", what);
 	is(err_of(pfm_start(fd, &start)), error, "1.3 pfm_start: %s", what);
 	is(err_of(pfm_stop(fd)), error, "1.3 pfm_stop: %s", what);
@@ -122,27 +125,13 @@ static void test_registers(void)
 {
 	static pfarg_pmc_t pmcs[86];
 	static pfarg_pmd_t pmds[24];
-	pfarg_pmc_t *bad_pmc = (void *)8;
-	pfarg_pmd_t *bad_pmd = (void *)8;
 	int fd = create_context(), i;
 
-	is(err_of(pfm_write_pmcs(fd, pmcs, -1)), -EINVAL,
-	   "1.3 pfm_write_pmcs: a count of -1 is EINVAL");
-	is(err_of(pfm_write_pmds(fd, pmds, -1)), -EINVAL,
-	   "1.3 pfm_write_pmds: a count of -1 is EINVAL");
-	is(err_of(pfm_read_pmds(fd, pmds, -1)), -EINVAL,
-	   "1.3 pfm_read_pmds: a count of -1 is EINVAL");
+	check_register_calls(fd, pmcs, pmds, -1, -EINVAL, "a count of -1 is EINVAL");
 	is(err_of(pfm_write_pmcs(fd, pmcs, 0x7fffffff)), -EINVAL,
 	   "1.3 pfm_write_pmcs: a count of INT_MAX is EINVAL");
-	is(err_of(pfm_write_pmcs(fd, pmcs, 0)), 0, "1.3 pfm_write_pmcs: a count of 0 succeeds");
-	is(err_of(pfm_write_pmds(fd, pmds, 0)), 0, "1.3 pfm_write_pmds: a count of 0 succeeds");
-	is(err_of(pfm_read_pmds(fd, pmds, 0)), 0, "1.3 pfm_read_pmds: a count of 0 succeeds");
-	is(err_of(pfm_write_pmcs(fd, bad_pmc, 1)), -EFAULT,
-	   "1.3 pfm_write_pmcs: bad address is EFAULT");
-	is(err_of(pfm_write_pmds(fd, bad_pmd, 1)), -EFAULT,
-	   "1.3 pfm_write_pmds: bad address is EFAULT");
-	is(err_of(pfm_read_pmds(fd, bad_pmd, 1)), -EFAULT,
-	   "1.3 pfm_read_pmds: bad address is EFAULT");
+	check_register_calls(fd, pmcs, pmds, 0, 0, "a count of 0 succeeds");
+	check_register_calls(fd, (void *)8, (void *)8, 1, -EFAULT, "bad address is EFAULT");
 	is(err_of(pfm_write_pmcs(fd, pmcs, 85)), 0,
 	   "1.4 pfm_write_pmcs: a list of one page succeeds");
 	is(err_of(pfm_write_pmcs(fd, pmcs, 86)), -E2BIG,
@@ -153,12 +142,7 @@ static void test_registers(void)
 	   "1.4 pfm_read_pmds: a list of more than a page is E2BIG");
 	pmcs[1].reg_num = 15;
 	pmds[1].reg_num = 15;
-	is(err_of(pfm_write_pmcs(fd, pmcs, 2)), -EINVAL,
-	   "1.3 pfm_write_pmcs: no such register is EINVAL");
-	is(err_of(pfm_write_pmds(fd, pmds, 2)), -EINVAL,
-	   "1.3 pfm_write_pmds: no such register is EINVAL");
-	is(err_of(pfm_read_pmds(fd, pmds, 2)), -EINVAL,
-	   "1.3 pfm_read_pmds: no such register is EINVAL");
+	check_register_calls(fd, pmcs, pmds, 2, -EINVAL, "no such register is EINVAL");
 	for (i = 0; i < 4; i++) {
 		pmds[i].reg_num = i;
 		pmds[i].reg_value = 1000 + i;
@@ -212,11 +196,19 @@ static void test_load_states(void)
 	close(fd);
 }
 
+static void check_set_calls(int fd, pfarg_setdesc_t *desc, pfarg_setinfo_t *info, int nr, int error,
+			    const char *what)
+{
+	is(err_of(pfm_create_evtsets(fd, desc, nr)), error, "1.3 pfm_create_evtsets: %s", what);
+	is(err_of(pfm_delete_evtsets(fd, desc, nr)), error, "1.3 pfm_delete_evtsets: %s", what);
+	is(err_of(pfm_getinfo_evtsets(fd, info, nr)), error, "1.3 pfm_getinfo_evtsets: %s", what);
+}
+
 static void test_sets(void)
 {
 	pfarg_setdesc_t desc = { .set_id = 7, .set_flags = PFM_SETFL_TIME_SWITCH,
-				 .set_timeout = 1000000 }, *bad_desc = (void *)8;
-	pfarg_setinfo_t info = { .set_id = 7 }, *bad_info = (void *)8;
+				 .set_timeout = 1000000 };
+	pfarg_setinfo_t info = { .set_id = 7 };
 	int fd = create_context();
 
 	is(err_of(pfm_create_evtsets(fd, &desc, 1)), 0,
@@ -231,22 +223,11 @@ static void test_sets(void)
 	   "1.12 pfm_delete_evtsets: no such set is EINVAL");
 	is(err_of(pfm_getinfo_evtsets(fd, &info, 1)), -EINVAL,
 	   "1.12 pfm_getinfo_evtsets: no such set is EINVAL");
-	is(err_of(pfm_create_evtsets(fd, &desc, -1)), -EINVAL,
-	   "1.3 pfm_create_evtsets: a count of -1 is EINVAL");
-	is(err_of(pfm_delete_evtsets(fd, &desc, -1)), -EINVAL,
-	   "1.3 pfm_delete_evtsets: a count of -1 is EINVAL");
-	is(err_of(pfm_getinfo_evtsets(fd, &info, -1)), -EINVAL,
-	   "1.3 pfm_getinfo_evtsets: a count of -1 is EINVAL");
-	is(err_of(pfm_create_evtsets(fd, bad_desc, 1)), -EFAULT,
-	   "1.3 pfm_create_evtsets: bad address is EFAULT");
-	is(err_of(pfm_delete_evtsets(fd, bad_desc, 1)), -EFAULT,
-	   "1.3 pfm_delete_evtsets: bad address is EFAULT");
-	is(err_of(pfm_getinfo_evtsets(fd, bad_info, 1)), -EFAULT,
-	   "1.3 pfm_getinfo_evtsets: bad address is EFAULT");
+	check_set_calls(fd, &desc, &info, -1, -EINVAL, "a count of -1 is EINVAL");
+	check_set_calls(fd, (void *)8, (void *)8, 1, -EFAULT, "bad address is EFAULT");
 	close(fd);
 }
 
-/* Checks pfm_get_status() on a context of the caller, of a killed thread and of a CPU. */
 static void test_get_status(void)
 {
 	struct perfmon_status s = { 0 }, *bad = (void *)8;
@@ -318,7 +299,6 @@ static bool reads_are_exact(int fd, const struct perfmon_self *page)
 	return exact;
 }
 
-/* Checks a mapped self page and pfm_self_read(): 9 tests. */
 static void test_self_page(int fd, const struct perfmon_self *page)
 {
 	pfarg_pmd_t pmd = { 0 };
@@ -329,10 +309,7 @@ static void test_self_page(int fd, const struct perfmon_self *page)
 	   PERFMON_SELF_COUNTING | PERFMON_SELF_RDPMC,
 	   "1.18 self page: COUNTING and RDPMC are set");
 	ok(reads_are_exact(fd, page), "1.18 pfm_self_read: counts loops exactly");
-	/*
-	 * In strict seccomp mode the kernel kills the process at any system call but read, write
-	 * and exit.
-	 */
+	/* Any system call but read, write and exit now kills the process. */
 	is(in_child({
 		int mine = start_counting();
 		const struct perfmon_self *own;
@@ -370,10 +347,7 @@ static void *read_foreign(void *arg)
 	return NULL;
 }
 
-/*
- * Reads another thread's context: the result must be the count of the monitored thread, not of the
- * reader.
- */
+/* The result must be the count of the monitored thread, not of the reader. */
 static void test_foreign_read(int fd, const struct perfmon_self *page)
 {
 	struct foreign_read f = { .fd = fd, .page = page };

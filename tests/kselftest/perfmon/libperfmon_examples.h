@@ -12,10 +12,8 @@
 /* Maximum number of instructions that an example executes around its loop. */
 #define MAX_OVERHEAD	120
 
-/* The output of the last example that was run. */
 static char output[4096];
 
-/* Runs an example program, stores its output in output[] and returns its wait status. */
 static int run_example(const char *command)
 {
 	FILE *f;
@@ -33,10 +31,7 @@ static int run_example(const char *command)
 	return status;
 }
 
-/*
- * Returns the number before the word @event in a line of the example's output that begins with
- * @begin. Returns -1 if no line of the output begins with @begin, a number and @event.
- */
+/* Finds a number before @event in a line that begins with @begin. Returns -1 if there is none. */
 static long long event_count(const char *begin, const char *event)
 {
 	char *copy = strdupa(output), *line;
@@ -78,10 +73,7 @@ static void test_task(void)
 {
 	long long few, many;
 
-	/*
-	 * Without address randomization, each run of the program executes the same number of
-	 * instructions outside of its loop.
-	 */
+	/* Each run then executes the same number of instructions outside of its loop. */
 	personality(ADDR_NO_RANDOMIZE);
 	is(run_example(EXAMPLES "task /tests/pmu_perf spin 1000000"), 0,
 	   "1.3 example task: exits with status 0");
@@ -108,10 +100,7 @@ static void test_syst(void)
 	   "1.3 example syst: exits with status 0");
 	cpu0 = event_count("CPU0", "instructions");
 	cpu1 = event_count("CPU1", "instructions");
-	/*
-	 * The count includes the instructions that the kernel executes for the command. A debug
-	 * kernel executes many such instructions.
-	 */
+	/* The kernel also executes instructions for the command, many in a debug kernel. */
 	ok(cpu1 >= work && cpu1 < 4 * work,
 	   "1.3 example syst: counts a command on CPU 1, where it runs");
 	ok(cpu0 >= 0 && cpu0 < (scale_down(2) == 2 ? work / 2 : work),
@@ -122,10 +111,7 @@ static void test_syst(void)
 	   "1.3 example syst: without a command it counts cycles on CPU 1");
 }
 
-/*
- * Samples a command in the default format, which has a header of 128 bytes and entries of 48 bytes.
- * The sampled thread continues to run while the context is masked.
- */
+/* The default format has a header of 128 bytes and entries of 48 bytes. */
 static void test_task_smpl(void)
 {
 	long long few, many, full;

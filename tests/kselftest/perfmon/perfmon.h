@@ -8,14 +8,12 @@
 
 #include "pmu.h"
 #include <linux/perfmon.h>
+#include <sys/resource.h>
 
 /* PMC 16 controls all fixed counters; PMD 16 is the first fixed counter */
 #define INTEL_FIXED	16
 
-/*
- * Bits of a PMC (control register) that selects an event, as in perf's raw event codes: count in
- * user mode, count in the kernel, enable the counter.
- */
+/* Bits of a PMC, as in perf's event codes: user mode, kernel, enable the counter. */
 #define PFM_USER	(1ULL << 16)
 #define PFM_KERNEL	(1ULL << 17)
 #define PFM_ENABLE	(1ULL << 22)
@@ -30,10 +28,7 @@ static __u64 pfm_cycles(const struct pmu_model *m)
 	return (m->amd ? 0x76 : 0x3c) | PFM_USER | PFM_ENABLE;
 }
 
-/*
- * Sets the limits of sampling on each CPU: the number of samples a second, and the percentage of
- * CPU time for sampling. "0" means no limit.
- */
+/* Limits for each CPU: samples a second, and percentage of CPU time. "0" means no limit. */
 static void pfm_set_limits(const char *rate, const char *percent)
 {
 	write_file("/sys/module/perfmon/parameters/max_sample_rate", rate);
@@ -78,7 +73,6 @@ static int pfm_call(int fd, unsigned long call, void *arg)
 	return ioctl(fd, call, arg) ? -errno : 0;
 }
 
-/* Makes a call with a vector of @nr structures of @size bytes. */
 static int pfm_vector(int fd, unsigned long call, const void *items, __u32 nr, __u32 size)
 {
 	struct perfmon_vector v = { (__u64)items, nr, size };
@@ -91,6 +85,15 @@ static int pfm_write_pmc(int fd, __u16 number, __u64 value)
 	struct pfarg_pmc pmc = { .reg_num = number, .reg_value = value };
 
 	return pfm_vector(fd, PERFMON_WRITE_PMCS, &pmc, 1, sizeof(pmc));
+}
+
+/* Creates a context whose PMD 0 counts instructions in user mode. */
+static int pfm_create_instructions(__u32 flags, const struct pmu_model *m)
+{
+	int fd = pfm_create(flags);
+
+	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	return fd;
 }
 
 static int pfm_write_pmd(int fd, __u16 number, __u64 value)
@@ -108,13 +111,20 @@ static __u64 pfm_read_pmd(int fd, __u16 number)
 	return pmd.reg_value;
 }
 
-/* Returns the reg_flags that PERFMON_READ_PMDS sets for PMD (data register) @number. */
 static __u32 pfm_pmd_flags(int fd, __u16 number)
 {
 	struct pfarg_pmd pmd = { .reg_num = number };
 
 	bail_if(pfm_vector(fd, PERFMON_READ_PMDS, &pmd, 1, sizeof(pmd)), "read of a PMD");
 	return pmd.reg_flags;
+}
+
+static struct perfmon_status get_status(int fd)
+{
+	struct perfmon_status status = { 0 };
+
+	bail_if(ioctl(fd, PERFMON_STATUS, &status), "PERFMON_STATUS");
+	return status;
 }
 
 static int pfm_load(int fd, __u32 target)
@@ -129,12 +139,19 @@ static int pfm_start(int fd)
 	return pfm_call(fd, PERFMON_START, NULL);
 }
 
+static __u64 context_switches(void)
+{
+	struct rusage usage;
+
+	getrusage(RUSAGE_THREAD, &usage);
+	return usage.ru_nvcsw + usage.ru_nivcsw;
+}
+
 static __u32 this_thread(void)
 {
 	return syscall(SYS_gettid);
 }
 
-/* Loads a context on this thread, and starts it. */
 static void pfm_start_self(int fd)
 {
 	pfm_load(fd, this_thread());

@@ -33,7 +33,6 @@ static void kprobe_stop(void)
 	write_file(TRACING "kprobe_events", "-:pcaudit");
 }
 
-/* Returns the number of audited checks since the trace buffer was last emptied. */
 static int count_audited(void)
 {
 	char line[400];

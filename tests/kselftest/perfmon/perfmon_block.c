@@ -87,10 +87,7 @@ static int passed_checks(int status)
 	return (status & ~0xf) == CHECKED ? status & 0xf : 0;
 }
 
-/*
- * Calls @try in a child process that runs as user 1000 without capabilities. Returns the result of
- * @try: 0 or a negative errno.
- */
+/* User 1000 has no capabilities. Returns the result of @try: 0 or a negative errno. */
 static int call_as_user(int (*try)(pid_t target), pid_t target)
 {
 	return -in_child({
@@ -104,9 +101,8 @@ static int call_as_user(int (*try)(pid_t target), pid_t target)
 
 static int load_counting(pid_t target)
 {
-	int fd = pfm_create(0), rc;
+	int fd = pfm_create_instructions(0, SKYLAKE), rc;
 
-	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
 	rc = pfm_load(fd, target);
 	close(fd);
 	return rc;
@@ -152,7 +148,6 @@ static void test_yama(void)
 	kill_child(other);
 }
 
-/* Returns true if the worker executes 1,000 more rounds of its loop within ten seconds. */
 static bool worker_progresses(void)
 {
 	__u64 at = shared[0];
@@ -189,10 +184,7 @@ static bool has_end_message(int fd)
 	return false;
 }
 
-/*
- * The monitoring process drops CAP_SYS_PTRACE while its context has stopped a process of another
- * user.
- */
+/* CAP_SYS_PTRACE is dropped while the context has stopped a process of another user. */
 static void test_capability_dropped(void)
 {
 	pid_t child = fork_worker(1001);
@@ -215,10 +207,7 @@ static void test_capability_dropped(void)
 	kill_child(child);
 }
 
-/*
- * The monitoring process is killed while another process still has the file descriptor of its
- * context.
- */
+/* The monitoring process is killed; another process has the descriptor of its context. */
 static void test_fd_inherited(void)
 {
 	int pipes[2], fd = -1;
@@ -265,7 +254,6 @@ static void test_fd_inherited(void)
 	kill_child(child);
 }
 
-/* The monitored process changes its user ID between two overflows. */
 static void test_target_changes_user(void)
 {
 	pid_t child = fork_worker(1000);
@@ -384,10 +372,7 @@ static void test_yama_forbids(void)
 		int fd = start_blocking_as(1000, CAP_SETUID, child);
 		int good = worker_blocked(fd);
 
-		/*
-		 * With ptrace_scope 1 the monitoring process is still allowed to stop its child, so
-		 * the child blocks again after a restart.
-		 */
+		/* With ptrace_scope 1, the process may still stop its child. */
 		pfm_restart(fd);
 		good |= worker_blocked(fd) << 1;
 		shared[3] = 1;
@@ -501,7 +486,6 @@ static void test_moved_to_other_thread(void)
 static void test_attached_again(void)
 {
 	int fd = create_blocking_at_switch(), sockets[2];
-	struct perfmon_status status = { 0 };
 	struct pfarg_ovfl_msg msg;
 	pid_t thread;
 
@@ -518,8 +502,7 @@ static void test_attached_again(void)
 	   "1.8 blocking context attached again: another process attaches it to the thread");
 	send_byte(sockets[1]);
 	wait_until(shared[0]);
-	pfm_call(fd, PERFMON_STATUS, &status);
-	is(status.flags, PERFMON_STATUS_STARTED,
+	is(get_status(fd).flags, PERFMON_STATUS_STARTED,
 	   "1.8 blocking context attached again: started when the thread returns to user mode");
 	close(fd);
 	kill_child(thread);

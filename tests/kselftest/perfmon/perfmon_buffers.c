@@ -13,12 +13,9 @@
 #include "memory.h"
 #include "sampling.h"
 #include "ring.h"
-#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-#define CGROUPS	"/tmp/cgroups"
-#define CGROUP	CGROUPS "/buffers"
 #define USER	1000
 #define SIZE	(1 << 20)
 #define NR_CONTEXTS	8
@@ -31,7 +28,6 @@ struct child_report {
 
 static struct child_report *report;
 
-/* Returns the number that follows @word in the file @file of the control group CGROUP. */
 static long long cgroup_value(const char *file, const char *word)
 {
 	char line[100];
@@ -216,23 +212,13 @@ static void test_dontneed(void)
 	ring_close(&r);
 }
 
-static void remove_cgroup(void)
-{
-	rmdir(CGROUP);
-	umount2(CGROUPS, MNT_DETACH);
-}
-
 int main(void)
 {
 	struct rlimit files = { 8192, 8192 };
 
 	plan(4 + 7 + 2 + 3);
 	setrlimit(RLIMIT_NOFILE, &files);
-	mkdir(CGROUPS, 0755);
-	bail_if(mount("cgroups", CGROUPS, "cgroup2", 0, NULL), "mount of cgroup2");
-	atexit(remove_cgroup);
-	write_file(CGROUPS "/cgroup.subtree_control", "+memory");
-	mkdir(CGROUP, 0755);
+	create_cgroup();
 	insmod_each("perfcounters perfmon pfm_soft pfm_default pfm_ring");
 	bail_if(chmod("/dev/perfmon", 0666), "chmod");
 	report = map_memory(4096, MAP_SHARED);

@@ -191,12 +191,8 @@ static void test_lifetimes(void)
 	close(fd);
 	close(system);
 
-	/*
-	 * A child of fork() is not counted, but can use the context through the inherited
-	 * descriptor.
-	 */
-	fd = pfm_create(0);
-	pfm_write_pmc(fd, 0, pfm_instructions(model));
+	/* A child of fork() can use the context, but is not counted. */
+	fd = pfm_create_instructions(0, model);
 	pfm_start_self(fd);
 	is(in_child(spin(30000000); _exit(pfm_stop(fd) != 0)), 0,
 	   "1.2 fork: the child stops the parent's context by the descriptor");
@@ -207,18 +203,14 @@ static void test_lifetimes(void)
 	is(pfm_read_pmd(fd, 0), got, "1.2 fork: the parent is not counted after the child's stop");
 	close(fd);
 
-	/*
-	 * A context of a child counts across the child's exec. Only the parent has the descriptor
-	 * of the context.
-	 */
+	/* A context of a child counts across the child's exec. */
 	bail_if(pipe(out), "pipe");
 	child = fork_child({
 		exit_if(read(out[0], &byte, 1) != 1, 1);
 		execl("/bin/busybox", "busybox", "true", NULL);
 		_exit(1);
 	});
-	fd = pfm_create(0);
-	pfm_write_pmc(fd, 0, pfm_instructions(model));
+	fd = pfm_create_instructions(0, model);
 	is(pfm_load(fd, child), 0, "1.6 load: succeeds on another process of root");
 	pfm_start(fd);
 	bail_if(write(out[1], "x", 1) != 1, "write");
@@ -294,10 +286,7 @@ static void test_load_of_exiting(void)
 	close(fd);
 }
 
-/*
- * Kills programs that never unload their contexts. The test kills programs with odd numbers while
- * their contexts count, and programs with even numbers without waiting for PERFMON_START.
- */
+/* Programs with odd numbers are killed while their contexts count; the others at any time. */
 static void test_killed_programs(void)
 {
 	int counts[2], i;
@@ -306,9 +295,8 @@ static void test_killed_programs(void)
 	bail_if(pipe(counts), "pipe");
 	for (i = 0; i < gate_or_long(20, 50); i++) {
 		pid_t child = fork_child({
-			int fd = pfm_create(0);
+			int fd = pfm_create_instructions(0, model);
 
-			pfm_write_pmc(fd, 0, pfm_instructions(model));
 			pfm_start_self(fd);
 			exit_if(i % 2 && write(counts[1], "", 1) != 1, 1);
 			for (;;)
@@ -328,10 +316,9 @@ static void test_killed_programs(void)
 
 static void test_cpu_offline(void)
 {
-	int fd = pfm_create(PFM_FL_SYSTEM_WIDE);
+	int fd = pfm_create_instructions(PFM_FL_SYSTEM_WIDE, model);
 	__u64 got;
 
-	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	pin_to_cpu(1);
 	is(pfm_load(fd, 1), 0, "1.6 hotplug: a context is loaded on CPU 1");
 	pfm_start(fd);

@@ -37,10 +37,7 @@ static void test_register_map(void)
 		note("%s", first);
 }
 
-/*
- * perf gives a counter a negative start value. If the counter is written at its full width, the
- * value that perf leaves in the counter needs more than 32 bits.
- */
+/* A counter at its full width may have a start value of more than 32 bits from perf. */
 static void test_insmod_after_perf(void)
 {
 	const char *description = model->amd ? "pfm_amd" : "pfm_intel";
@@ -57,10 +54,9 @@ static void test_insmod_after_perf(void)
 static void test_self(void)
 {
 	struct pfarg_pmc pmc = { .reg_flags = PFM_REGFL_NO_EMUL64 };
-	int fd = pfm_create(0), i;
+	int fd = pfm_create_instructions(0, model), i;
 	__u64 around, got;
 
-	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	is(pfm_write_pmd(fd, 0, 0), 0, "1.3 write PMDs: PMD 0 of a detached context is written");
 	is(pfm_load(fd, this_thread()), 0, "1.6 load: succeeds on the calling thread");
 	around = pfm_spin(fd, 0, 10) - 20;
@@ -116,10 +112,7 @@ static void *count_thread(void *arg)
 	return NULL;
 }
 
-/*
- * Attaches a context to a thread that runs, and reads and stops the context while the thread
- * continues to run.
- */
+/* The thread runs while its context is attached, read and stopped. */
 static void test_other_thread(void)
 {
 	struct thread_job j = { .rounds = 50000000 };
@@ -130,8 +123,7 @@ static void test_other_thread(void)
 	pthread_create(&j.thread, NULL, count_thread, &j);
 	while (go < 1)
 		usleep(1000);
-	fd = pfm_create(0);
-	pfm_write_pmc(fd, 0, pfm_instructions(model));
+	fd = pfm_create_instructions(0, model);
 	is(pfm_load(fd, j.tid), 0, "1.6 load: succeeds on a running thread of the process");
 	is(pfm_start(fd), 0, "1.6 start: succeeds for a context on a running thread");
 	go = 1000;
@@ -155,9 +147,8 @@ static void test_other_thread(void)
 static void *count_self(void *arg)
 {
 	struct thread_job *j = arg;
-	int fd = pfm_create(0);
+	int fd = pfm_create_instructions(0, model);
 
-	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	pfm_write_pmc(fd, 1, pfm_cycles(model));
 	j->got = pfm_load(fd, this_thread());
 	if (j->got)
@@ -190,13 +181,11 @@ static void test_threads(int nr)
 	is(wrong, 0, "1.6 %d threads with a context each are counted exactly", nr);
 }
 
-/* Counts CPU 1 while a child runs on CPU 1, and then while a child runs on CPU 0. */
 static void test_system_wide(void)
 {
 	__u64 got, idle, rounds = 20000000;
-	int fd = pfm_create(PFM_FL_SYSTEM_WIDE);
+	int fd = pfm_create_instructions(PFM_FL_SYSTEM_WIDE, model);
 
-	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	pin_to_cpu(1);
 	is(pfm_load(fd, 0), -EINVAL, "1.6 load: CPU 0 from CPU 1 is EINVAL");
 	is(pfm_load(fd, 1), 0, "1.6 load: succeeds on CPU 1 from CPU 1");

@@ -28,26 +28,6 @@ static long nr_unknown_nmis(void)
 	return atol(text);
 }
 
-/* Returns the number of NMIs on all CPUs, from /proc/interrupts. */
-static long nr_nmis(void)
-{
-	FILE *f = fopen("/proc/interrupts", "re");
-	char line[1024], *p;
-	long sum = 0, nr;
-	int used;
-
-	while (f && fgets(line, sizeof(line), f)) {
-		p = strstr(line, "NMI:");
-		if (!p)
-			continue;
-		for (p += 4; sscanf(p, "%ld%n", &nr, &used) == 1; p += used)
-			sum += nr;
-	}
-	if (f)
-		fclose(f);
-	return sum;
-}
-
 static void test_samples(const struct pmu_model *model)
 {
 	int fd = pfm_create_default(0, SIZE);
@@ -57,11 +37,11 @@ static void test_samples(const struct pmu_model *model)
 	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	pfm_load(fd, this_thread());
 	pfm_period(fd, 0, PERIOD, 0);
-	total = nr_nmis();
+	total = nr_interrupts("NMI:");
 	pfm_start(fd);
 	spin(PERIOD / 2 * SAMPLES);
 	pfm_stop(fd);
-	total = nr_nmis() - total;
+	total = nr_interrupts("NMI:") - total;
 	note("%ld NMIs for %d samples", total, SAMPLES);
 	ok(total > SAMPLES * 5 / 4,
 	   "1.7 late NMIs: the emulated PMU sends over a quarter more NMIs than samples");

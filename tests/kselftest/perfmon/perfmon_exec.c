@@ -14,10 +14,7 @@
 #define SIZE	RING_MAX_RECORD
 #define CLOCK_PERIOD	1000000	/* nanoseconds */
 
-/*
- * Contents of the ring: the number of samples before and after the last exec record, and the number
- * of exec records.
- */
+/* Numbers of samples before and after the last exec record, and of exec records. */
 struct exec_records {
 	int before, after, nr_execs, nr_disordered;
 	__u64 time;
@@ -45,7 +42,6 @@ static void read_records(const struct ring *r, struct exec_records *f)
 	}
 }
 
-/* Samples a child across an exec. If @stop is set, the context is stopped before the exec. */
 static void sample_child(struct exec_records *f, bool stop)
 {
 	struct perfmon_ring_arg arg = { .size = SIZE };

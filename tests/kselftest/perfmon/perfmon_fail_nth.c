@@ -35,7 +35,6 @@ static bool perf_can_count(void)
 	return note_unless(event >= 0, "perf cannot open an event");
 }
 
-/* Returns true if this thread has no context and perf can use the PMU. */
 static bool pmu_is_free(void)
 {
 	int other = pfm_create(0), ret = pfm_load(other, this_thread());
@@ -43,8 +42,6 @@ static bool pmu_is_free(void)
 	close(other);
 	return note_unless(!ret, "the thread still has a context") & perf_can_count();
 }
-
-/* Calls with a vector of REGISTERS registers */
 
 static int write_pmcs(void)
 {
@@ -105,8 +102,6 @@ static bool pmds_were_read(void)
 	return note_unless(good, "PERFMON_READ_PMDS returned wrong values");
 }
 
-/* Operations on contexts */
-
 static int open_and_create(void)
 {
 	struct pfarg_ctx ctx = { 0 };
@@ -166,7 +161,6 @@ static bool ring_gets_samples(void)
 	       note_unless(pfm_spin(context, 0, 10000) && page->head, "the ring has no sample");
 }
 
-/* Creates event sets 3 and 9. */
 static int create_sets(void)
 {
 	struct pfarg_setdesc sets[2] = { { .set_id = 3 }, { .set_id = 9 } };
@@ -214,7 +208,6 @@ static void prepare_written(void)
 	bail_if(write_pmcs() || write_pmds(), "write of registers");
 }
 
-/* Creates and attaches a context that uses no hardware register yet. */
 static void prepare_attached(void)
 {
 	prepare_created();
@@ -284,8 +277,6 @@ static bool context_is_gone(void)
 	close_all();
 	return pmu_is_free();
 }
-
-/* Operations on the self page */
 
 static int map_self(void)
 {

@@ -247,10 +247,7 @@ static void on_signal(int signal)
 	nr_signals += signal == SIGIO;
 }
 
-/*
- * Tests messages about another process: an overflow message with SIGIO, and an end message when
- * the process exits.
- */
+/* An overflow queues a message with SIGIO, and the exit of the process an end message. */
 static void test_target_messages(void)
 {
 	int fd = pfm_create(0), pid, status, go[2];
@@ -260,7 +257,6 @@ static void test_target_messages(void)
 	signal(SIGIO, on_signal);
 	bail_if(pipe(go), "pipe");
 	pid = fork_child({
-		/* Waits until the context is started. */
 		close(go[1]);
 		read(go[0], &byte, 1);
 		burn(100);
@@ -301,10 +297,7 @@ static void test_throttling(void)
 	const char *data = (char *)page + 4096;
 	__u64 at, head, begin = now_ns();
 
-	/*
-	 * The limit of 100 samples per second is so low that even a guest with little CPU time
-	 * exceeds it.
-	 */
+	/* Even a guest with little CPU time exceeds 100 samples per second. */
 	pfm_set_limits("100", "25");
 	pfm_period(fd, PERFMON_TASK_CLOCK, 1, 0);
 	pfm_load(fd, this_thread());

@@ -19,9 +19,8 @@
 
 static void child_count_self(void)
 {
-	int fd = pfm_create(0);
+	int fd = pfm_create_instructions(0, SKYLAKE);
 
-	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
 	exit_if(pfm_load(fd, this_thread()) || pfm_start(fd), 1);
 	spin(1000);
 	pfm_stop(fd);
@@ -30,10 +29,9 @@ static void child_count_self(void)
 
 static void child_map_self(void)
 {
-	int fd = pfm_create(0);
+	int fd = pfm_create_instructions(0, SKYLAKE);
 	void *page;
 
-	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
 	page = mmap(NULL, getpagesize(), PROT_READ, MAP_SHARED, fd, PERFMON_SELF_OFFSET);
 	_exit(page == MAP_FAILED || pfm_load(fd, this_thread()) || munmap(page, getpagesize()));
 }
@@ -71,10 +69,7 @@ static void child_map_with_own_hog(void)
 	wait_until(hog->running);
 	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
 	pfm_write_pmc(hog_fd, 0, pfm_instructions(SKYLAKE));
-	/*
-	 * Other work on the machine can only make a call longer, so the test uses the shortest of
-	 * up to ten mmap() calls.
-	 */
+	/* Other work can only make a call longer. */
 	for (int i = 0; i < 10 && min_ns >= MAP_NS; i++) {
 		began = now_ns();
 		page = mmap(NULL, getpagesize(), PROT_READ, MAP_SHARED, fd, PERFMON_SELF_OFFSET);
@@ -98,9 +93,8 @@ static void child_map_with_own_hog(void)
 
 static void child_count_cpu(void)
 {
-	int fd = pfm_create(PFM_FL_SYSTEM_WIDE);
+	int fd = pfm_create_instructions(PFM_FL_SYSTEM_WIDE, SKYLAKE);
 
-	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
 	_exit(-(pfm_load(fd, 0) ?: pfm_start(fd) ?: pfm_unload(fd)));
 }
 
@@ -161,10 +155,7 @@ static void *load_thread(void *unused)
 	return unused;
 }
 
-/*
- * Starts a thread that calls PERFMON_LOAD for CPU 1. Returns when PERFMON_LOAD waits or has
- * finished.
- */
+/* Returns when PERFMON_LOAD for CPU 1 waits or has finished. */
 static pthread_t start_load(void)
 {
 	pthread_t thread;
@@ -227,8 +218,7 @@ static void test_failed_load_evicts_none(void)
 		close_range(3, ~0U, 0);
 		pin_to_cpu(0);
 		switch_user(1000, -1);
-		mine = pfm_create(0);
-		pfm_write_pmc(mine, 0, pfm_instructions(SKYLAKE));
+		mine = pfm_create_instructions(0, SKYLAKE);
 		exit_if(pfm_load(mine, this_thread()) || pfm_start(mine), 100);
 		*step = 1;
 		wait_until(*step == 2);
@@ -258,12 +248,8 @@ int main(void)
 	pid = start_hog();
 	test_other_cpu("CPU 1 hogged before PMU use");
 	stop_hog(pid);
-	/*
-	 * Repeats test_other_cpu() with a hog (see start_hog()) that starts while a context uses
-	 * the PMU.
-	 */
-	fd = pfm_create(0);
-	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
+	/* Now the hog starts while a context uses the PMU. */
+	fd = pfm_create_instructions(0, SKYLAKE);
 	is(pfm_load(fd, this_thread()), 0,
 	   "1.6 load: a context uses the PMU before the hog begins");
 	pfm_start(fd);

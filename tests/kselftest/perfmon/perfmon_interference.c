@@ -19,35 +19,13 @@
 #define MS	1000000ULL
 #define NR_STARTS	50
 
-/* Returns the number of interrupts of kind @kind on both CPUs. */
-static __u64 nr_interrupts(const char *kind)
-{
-	FILE *f = fopen("/proc/interrupts", "r");
-	char line[400], *pos;
-	__u64 sum = 0;
-
-	while (f && fgets(line, sizeof(line), f)) {
-		pos = strstr(line, kind);
-		if (!pos)
-			continue;
-		pos += strlen(kind);
-		for (int cpu = 0; cpu < 2; cpu++)
-			sum += strtoull(pos, &pos, 10);
-	}
-	if (f)
-		fclose(f);
-	return sum;
-}
-
-/* Starts and stops the context of a sleeping thread: no CPU needs to be interrupted. */
 static void test_sleeping_target(void)
 {
-	int fd = pfm_create(0), i, rc = 0;
+	int fd = pfm_create_instructions(0, SKYLAKE), i, rc = 0;
 	pid_t child = fork_sleeper();
 	__u64 before;
 
 	wait_until(task_state(child) == 'S');
-	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
 	is(pfm_load(fd, child), 0, "1.6 sleeping thread: load succeeds");
 	before = nr_interrupts("CAL:");
 	for (i = 0; i < NR_STARTS; i++)
@@ -99,9 +77,8 @@ static __u64 count_self_repeatedly(int *rc)
 	__u64 before = nr_interrupts("CAL:");
 
 	for (int i = 0; i < NR_STARTS; i++) {
-		int fd = pfm_create(0);
+		int fd = pfm_create_instructions(0, SKYLAKE);
 
-		pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
 		*rc |= pfm_load(fd, this_thread()) | pfm_start(fd) | pfm_stop(fd) | pfm_unload(fd);
 		close(fd);
 	}
@@ -158,9 +135,8 @@ static void test_repeated_self(void)
 static __u64 perfmon_cycle_ns(void)
 {
 	__u64 began = now_ns();
-	int fd = pfm_create(0);
+	int fd = pfm_create_instructions(0, SKYLAKE);
 
-	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
 	if (pfm_load(fd, this_thread()) || pfm_start(fd) || pfm_stop(fd) || pfm_unload(fd))
 		bail("a context of oneself");
 	close(fd);
@@ -169,10 +145,8 @@ static __u64 perfmon_cycle_ns(void)
 
 static __u64 perf_cycle_ns(void)
 {
-	struct perf_event_attr attr = { .type = PERF_TYPE_HARDWARE, .disabled = 1,
-					.config = PERF_COUNT_HW_INSTRUCTIONS, .exclude_kernel = 1 };
 	__u64 began = now_ns();
-	int fd = perf_open(&attr, -1);
+	int fd = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
 
 	if (fd < 0 || ioctl(fd, PERF_EVENT_IOC_ENABLE, 0) || ioctl(fd, PERF_EVENT_IOC_DISABLE, 0))
 		bail("perf_event_open");
@@ -263,6 +237,13 @@ static void test_masked_timer(void)
 	close(fd);
 }
 
+static bool perf_can_use_pmu(void)
+{
+	int fd = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
+
+	return fd >= 0 && !close(fd);
+}
+
 static bool page_has_pmd(const struct perfmon_self *page, __u16 number)
 {
 	for (__u32 i = 0; i < page->nr; i++)
@@ -316,8 +297,7 @@ static void test_evicted(void)
 		_exit(good);
 	});
 	wait_until(*step == 1);
-	fd = pfm_create(PFM_FL_SYSTEM_WIDE);
-	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
+	fd = pfm_create_instructions(PFM_FL_SYSTEM_WIDE, SKYLAKE);
 	is(pfm_load(fd, 1), -EINVAL,
 	   "9.2 eviction: an administrator's load on another CPU is EINVAL");
 	*step = 11;
@@ -343,16 +323,13 @@ static void test_evicted(void)
 /* A context that was evicted does not reserve the PMU again when its registers are written. */
 static void test_dead_context(void)
 {
-	struct perf_event_attr attr = { .type = PERF_TYPE_HARDWARE, .disabled = 1,
-					.config = PERF_COUNT_HW_INSTRUCTIONS, .exclude_kernel = 1 };
 	volatile int *step = map_memory(4096, MAP_SHARED);
-	int mine, perf, fd, status;
+	int mine, fd, status;
 	pid_t child;
 
 	child = fork_child({
 		exit_if(setresgid(1000, 1000, 1000) || setresuid(1000, 1000, 1000), 100);
-		mine = pfm_create(0);
-		pfm_write_pmc(mine, 0, pfm_instructions(SKYLAKE));
+		mine = pfm_create_instructions(0, SKYLAKE);
 		exit_if(pfm_load(mine, this_thread()), 101);
 		*step = 1;
 		wait_until(*step == 2);
@@ -363,16 +340,13 @@ static void test_dead_context(void)
 		_exit(status);
 	});
 	wait_until(*step == 1);
-	fd = pfm_create(PFM_FL_SYSTEM_WIDE);
-	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
+	fd = pfm_create_instructions(PFM_FL_SYSTEM_WIDE, SKYLAKE);
 	is(pfm_load(fd, 0), 0, "9.2 evicted context: an administrator's CPU context takes its PMC");
 	close(fd);
 	*step = 2;
 	wait_until(*step == 3);
-	perf = perf_open(&attr, -1);
-	ok(perf >= 0, "9.2 evicted context: perf can use the PMU after the user has written a PMC");
-	if (perf >= 0)
-		close(perf);
+	ok(perf_can_use_pmu(),
+	   "9.2 evicted context: perf can use the PMU after the user has written a PMC");
 	*step = 4;
 	is(wait_child(child), 3, "9.2 evicted context: the PMC is written, start is ESRCH");
 	munmap((void *)step, 4096);
@@ -393,8 +367,7 @@ static void test_displaced(void)
 		int mine, good = 0;
 
 		exit_if(setresgid(1000, 1000, 1000) || setresuid(1000, 1000, 1000), 100);
-		mine = pfm_create(0);
-		pfm_write_pmc(mine, 0, pfm_instructions(SKYLAKE));
+		mine = pfm_create_instructions(0, SKYLAKE);
 		good |= !pfm_load(mine, this_thread()) && !pfm_start(mine);
 		*step = 1;
 		wait_until(*step == 2);
@@ -407,8 +380,7 @@ static void test_displaced(void)
 		_exit(good);
 	});
 	wait_until(*step == 1);
-	fd = pfm_create(0);
-	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
+	fd = pfm_create_instructions(0, SKYLAKE);
 	is(pfm_load(fd, child), 0,
 	   "9.2 thread taken over: an administrator loads on a thread with a user's context");
 	pfm_start(fd);
@@ -431,35 +403,27 @@ static void test_displaced(void)
  */
 static void test_pmu_is_freed(void)
 {
-	struct perf_event_attr attr = { .type = PERF_TYPE_HARDWARE, .disabled = 1,
-					.config = PERF_COUNT_HW_INSTRUCTIONS, .exclude_kernel = 1 };
 	volatile int *step = map_memory(4096, MAP_SHARED);
 	pid_t child;
-	int fd, perf;
+	int fd;
 
 	child = fork_child({
 		int mine;
 
 		exit_if(setresgid(1000, 1000, 1000) || setresuid(1000, 1000, 1000), 100);
-		mine = pfm_create(0);
-		pfm_write_pmc(mine, 0, pfm_instructions(SKYLAKE));
+		mine = pfm_create_instructions(0, SKYLAKE);
 		exit_if(pfm_load(mine, this_thread()) || pfm_start(mine), 101);
 		*step = 1;
 		wait_until(*step == 2);
 	});
 	wait_until(*step == 1);
-	perf = perf_open(&attr, -1);
-	ok(perf < 0,
+	ok(!perf_can_use_pmu(),
 	   "9.2 last hardware context: perf's event fails while a user's context has the PMU");
-	if (perf >= 0)
-		close(perf);
 	fd = pfm_create(0);
 	is(pfm_load(fd, child), 0,
 	   "9.2 last hardware context: an administrator's context without registers evicts it");
-	perf = perf_open(&attr, -1);
-	ok(perf >= 0, "9.2 last hardware context: perf's event opens after the eviction");
-	if (perf >= 0)
-		close(perf);
+	ok(perf_can_use_pmu(),
+	   "9.2 last hardware context: perf's event opens after the eviction");
 	*step = 2;
 	waitpid(child, NULL, 0);
 	close(fd);
@@ -469,9 +433,8 @@ static void test_pmu_is_freed(void)
 /* A stopped counter is disabled in its own PMC as well, not only in the global control register. */
 static void test_stopped_pmc(void)
 {
-	int fd = pfm_create(0);
+	int fd = pfm_create_instructions(0, SKYLAKE);
 
-	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
 	is(pfm_load(fd, this_thread()), 0, "1.4 PMC enable bit: load succeeds");
 	pfm_start(fd);
 	spin(1000);

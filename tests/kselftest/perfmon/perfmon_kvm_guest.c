@@ -67,10 +67,7 @@ static int create_sampling(__u64 modes)
 	return fd;
 }
 
-/*
- * Sends an NMI while the LVTPC entry has the value that KVM sets for a guest. A context has
- * reserved the PMU.
- */
+/* The LVTPC entry has the value that KVM sets for a guest. A context has reserved the PMU. */
 static void test_mediated_pmu(void)
 {
 	int fd = create_sampling(0);

@@ -91,7 +91,6 @@ static int create_default_pages(int pages)
 	});
 }
 
-/* Loads and removes a module with a sampling format. Returns the result of insmod. */
 static int insmod_format(const char *what, int nr)
 {
 	int rc;
@@ -128,10 +127,7 @@ static int insmod_name_length(int letters)
 	return rc;
 }
 
-/*
- * Creates a context with a format name of @letters letters. No format has a name that consists of
- * the letter "y" only, so ENOENT shows that the kernel accepted the length of the name.
- */
+/* ENOENT shows that the length was accepted: no format has a name of "y" only. */
 static int create_name_length(int letters)
 {
 	char text[64] = "";
@@ -142,10 +138,7 @@ static int create_name_length(int letters)
 	return rc == -ENOENT ? 0 : rc;
 }
 
-/*
- * Creates a context with a format argument that is @beyond bytes longer than the format "n-way"
- * expects.
- */
+/* The format "n-way" expects an argument that is @beyond bytes shorter. */
 static int create_arg_size(int beyond)
 {
 	struct perfmon_nway_arg arg[2] = { { .size = 4096, .nr = 2 } };
@@ -211,7 +204,6 @@ static int write_entry(int nr)
 	return ppa_write(PPACTL, format_text("%d 1 0 0 1000", tids[nr]));
 }
 
-/* Tests the maximum number of tasks that can be accounted individually. */
 static void test_entries(void)
 {
 	static pthread_t threads[TASKS + 1];

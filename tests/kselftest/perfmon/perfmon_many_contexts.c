@@ -70,10 +70,7 @@ static __u64 instructions_of_switches(void)
 	return min;
 }
 
-/*
- * Returns the number of instructions that the calling thread executes to attach and detach a
- * context LOADS times: the smallest count of several tries.
- */
+/* The smallest number, of several tries, for LOADS loads and unloads of the context. */
 static __u64 instructions_of_loads(int fd)
 {
 	__u64 min = ~0ULL;

@@ -13,10 +13,7 @@
 
 #define MAX_SIZE	(1ULL << 30)
 
-/*
- * Maps the buffer, and stores the CPU time of the mmap() in *ms. Returns true if the first and last
- * bytes of the buffer can be read.
- */
+/* *ms is the CPU time of the mmap(). The first and last bytes are read. */
 static bool is_mapped(int fd, size_t bytes, long *ms)
 {
 	__u64 start = thread_ns();
@@ -30,10 +27,7 @@ static bool is_mapped(int fd, size_t bytes, long *ms)
 	return readable;
 }
 
-/*
- * Returns the CPU time in ms of a child that maps the buffer and is killed when it has used
- * @killed_at ms of CPU time.
- */
+/* The child is killed when it has used @killed_at ms of CPU time. Returns its CPU time in ms. */
 static long killed_mapping_time(int fd, long killed_at)
 {
 	struct rusage used;
@@ -51,10 +45,7 @@ static long killed_mapping_time(int fd, long killed_at)
 	       (used.ru_stime.tv_usec + used.ru_utime.tv_usec) / 1000;
 }
 
-/*
- * A process that is killed in mmap() ends without mapping the rest of the buffer. @whole is the CPU
- * time in ms of an mmap() of the whole buffer.
- */
+/* @whole is the CPU time, in ms, of an mmap() of the whole buffer. */
 static void test_killed_in_mmap(int fd, long whole)
 {
 	long part = killed_mapping_time(fd, whole / 8);

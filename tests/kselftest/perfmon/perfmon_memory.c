@@ -91,7 +91,6 @@ static void stop_child(pid_t child)
 	waitpid(child, NULL, 0);
 }
 
-/* A user creates contexts until one is refused. Each context has all 1,024 event sets. */
 static void test_all_sets(void)
 {
 	pid_t child;
@@ -111,10 +110,7 @@ static void test_all_sets(void)
 	   "9.1 contexts with 1,024 sets each: no memory is charged after close");
 }
 
-/*
- * A context and an event set without registers take little memory. The first write of a register
- * allocates memory; later writes do not.
- */
+/* Only the first write of a register allocates memory for the registers. */
 static void test_first_write(void)
 {
 	int fd = pfm_create(0), rc;
@@ -139,10 +135,7 @@ static void test_first_write(void)
 	wait_until(nothing_charged());
 }
 
-/*
- * A user can have as many contexts as the module parameter user_kb allows. The limit of one user
- * does not affect root and other users.
- */
+/* The limit of one user does not affect root and other users. */
 static void test_user_kb(void)
 {
 	int fd = pfm_create(0);
@@ -151,10 +144,7 @@ static void test_user_kb(void)
 
 	close(fd);
 	wait_until(nothing_charged());
-	/*
-	 * Sets user_kb, in whole kilobytes, to a limit that is enough for four contexts but not for
-	 * five.
-	 */
+	/* The limit is enough for four contexts, but not for five. */
 	set_user_kb(one_context * 9 / 2 / 1024);
 	child = start_child(USER, 10, false);
 	is(report->contexts, 4, "9.4 user_kb for 4.5 contexts: a user creates four");

@@ -63,10 +63,6 @@ static void close_sampling(int fd, struct pfm_dfl_smpl_hdr *hdr, size_t size)
 	close(fd);
 }
 
-/*
- * Compares each random period with a period from next_random(), and checks the mean and the range
- * of all periods.
- */
 static void test_random_periods(void)
 {
 	struct pfarg_pmd pmd = {
@@ -83,10 +79,7 @@ static void test_random_periods(void)
 	spin(5000000);
 	pfm_stop(fd);
 	n = hdr->hdr_count;
-	/*
-	 * The first period is the value that was written to the PMD, so the check begins with the
-	 * second.
-	 */
+	/* The first period is the value that was written to the PMD. */
 	for (i = 1; i < n; i++) {
 		period = -entry_at(hdr, i)->last_reset_val;
 		wrong += period != 2000 + (next_random(&state) & 0x3ff);
@@ -209,10 +202,7 @@ static void test_with_perf(void)
 
 static volatile __u64 *shared;
 
-/*
- * Waits for an overflow message of the context @fd. Returns true if the monitored process @pid
- * sleeps after its context has queued an overflow message.
- */
+/* Returns true if the monitored process @pid sleeps after the message. */
 static bool is_blocked_after_message(int fd, pid_t pid)
 {
 	struct pfarg_ovfl_msg msg;
@@ -243,10 +233,7 @@ static void test_notify_block(void)
 	   "1.8 load: a NOTIFY_BLOCK context on the calling thread is EINVAL");
 	shared = map_memory(4096, MAP_SHARED);
 	pid = fork_child({
-		/*
-		 * Closes the inherited descriptor, because this descriptor would keep the context
-		 * of this child open.
-		 */
+		/* The inherited descriptor would keep the context open. */
 		close(fd);
 		for (;;)
 			++*shared;
@@ -272,8 +259,7 @@ static void test_notify_block(void)
 	close(fd);
 	wait_until(*shared != a);
 	ok(blocked && *shared != a, "1.8 blocked process: continues after the context is closed");
-	fd = pfm_create(PFM_FL_NOTIFY_BLOCK);
-	pfm_write_pmc(fd, 0, pfm_instructions(model));
+	fd = pfm_create_instructions(PFM_FL_NOTIFY_BLOCK, model);
 	pfm_period(fd, 0, 1000000, PFM_REGFL_OVFL_NOTIFY);
 	pfm_load(fd, pid);
 	pfm_start(fd);

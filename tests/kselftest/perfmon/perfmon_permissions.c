@@ -43,10 +43,7 @@ static void set_credentials(enum credentials cred)
 	prctl(PR_SET_DUMPABLE, 1);
 }
 
-/*
- * Calls @try in a child process with the credentials @cred. Returns the result of @try: 0 or a
- * negative errno.
- */
+/* Returns the result of @try: 0 or a negative errno. */
 static int call_as(enum credentials cred, int (*try)(pid_t target), pid_t target)
 {
 	return -in_child(set_credentials(cred); _exit(-try(target)));
@@ -106,10 +103,7 @@ static int try_kernel_mode(pid_t unused)
 	return pfm_write_pmc(pfm_create(0), 0, pfm_instructions(model) | PFM_KERNEL);
 }
 
-/*
- * Tests that reserved bits in a written PMC are ignored: the counter counts as it does without
- * them.
- */
+/* The counter must count as it does without the reserved bits. */
 static int try_reserved(pid_t unused)
 {
 	int fd = pfm_create(0);
@@ -170,10 +164,7 @@ static void test_matrix(void)
 		;
 }
 
-/*
- * If perf_event_paranoid is 1 or less, users may count in kernel mode, as with perf. If
- * perf_event_paranoid is 2 or more, users need CAP_PERFMON to count in kernel mode.
- */
+/* As with perf, kernel mode needs CAP_PERFMON if perf_event_paranoid is 2 or more. */
 static void test_paranoid(void)
 {
 	static const char sysctl[] = "/proc/sys/kernel/perf_event_paranoid";
@@ -191,10 +182,7 @@ static void test_paranoid(void)
 	write_file(sysctl, before);
 }
 
-/*
- * Path of a copy of this program, which a user executes as an ordinary, set-uid or unreadable
- * program.
- */
+/* A copy of this program: ordinary, set-uid or unreadable. */
 #define PROGRAM_COPY	"/tmp/perfmon_secret"
 
 static void copy_self(mode_t mode)
@@ -234,8 +222,7 @@ static void test_exec(mode_t mode, bool expect_end, const char *what)
 		execl(PROGRAM_COPY, PROGRAM_COPY, "spin", NULL);
 		_exit(1);
 	});
-	fd = pfm_create(0);
-	pfm_write_pmc(fd, 0, pfm_instructions(model));
+	fd = pfm_create_instructions(0, model);
 	bail_if(pfm_load(fd, child) || pfm_start(fd), "load");
 	bail_if(write(out[1], "x", 1) != 1 || read(in[0], &byte, 1) != 1, "exec");
 	before = pfm_read_pmd(fd, 0);
@@ -257,10 +244,7 @@ static void test_exec(mode_t mode, bool expect_end, const char *what)
 	unlink(PROGRAM_COPY);
 }
 
-/*
- * Changes that a monitored process makes to its own attributes or program, while another process of
- * the same user monitors it.
- */
+/* Changes that a monitored process makes to itself. A process of the same user monitors it. */
 enum change { UNDUMPABLE, OTHER_USER, OTHER_NAMESPACE, OTHER_PROGRAM };
 
 static void apply_change(enum change change)
@@ -271,10 +255,7 @@ static void apply_change(enum change change)
 		break;
 	case OTHER_USER:
 		exit_if(setresuid(1001, 1001, 1001), 95);
-		/*
-		 * setresuid() also makes the process undumpable. Makes the process dumpable again,
-		 * so that the user ID is the only attribute of the process that has changed.
-		 */
+		/* setresuid() also makes the process undumpable. */
 		prctl(PR_SET_DUMPABLE, 1);
 		break;
 	case OTHER_NAMESPACE:
@@ -398,8 +379,7 @@ static int monitor_execs(void)
 		_exit(94);
 	});
 	waitpid(child, NULL, WUNTRACED);
-	fd = pfm_create(0);
-	pfm_write_pmc(fd, 0, pfm_instructions(model));
+	fd = pfm_create_instructions(0, model);
 	if (pfm_load(fd, child) || pfm_start(fd))
 		return 2;
 	kill(child, SIGCONT);

@@ -17,10 +17,7 @@ struct reported_ids {
 	bool there;
 };
 
-/*
- * Samples process @target, or the caller if @target is 0, and stores the IDs that the context
- * reports.
- */
+/* Samples process @target, or the caller if @target is 0. */
 static void report_ids(struct reported_ids *ids, pid_t target)
 {
 	int fd = pfm_create_default(0, SIZE);

@@ -60,10 +60,7 @@ static void test_arguments(void)
 	   "1.9 ring argument: a reserved field that is not zero is EINVAL");
 }
 
-/*
- * Writes to @addr through /proc/self/mem, which can write to read-only mappings. Returns 0 if the
- * write succeeded, else a negative errno.
- */
+/* /proc/self/mem can write to read-only mappings. Returns 0 or a negative errno. */
 static int write_through_proc_mem(const volatile void *addr)
 {
 	int fd = open("/proc/self/mem", O_RDWR | O_CLOEXEC), ret;
@@ -192,10 +189,7 @@ static void test_forward(void)
 	ring_close(&r);
 }
 
-/*
- * The hostile reader keeps changing the tail: to any value, to a value near the head, or to the
- * head itself.
- */
+/* Set while a hostile reader sets any tail, a tail near the head, or the head itself. */
 static volatile int may_corrupt_tail;
 
 static void *corrupt_tail(void *arg)
@@ -236,10 +230,7 @@ static void test_hostile_tail(__u32 flags)
 			drain(&r, &f, false);
 			continue;
 		}
-		/*
-		 * Reads a backward ring from the newest record to the first one that has been
-		 * overwritten.
-		 */
+		/* From the newest record to the first overwritten one. */
 		__u64 head = ring_head(&r), pos = head;
 
 		while ((n = ring_copy_record(&r, head, pos, &record)) > 0) {
@@ -384,10 +375,7 @@ static void test_pause_errors(void)
 	close(fd);
 }
 
-/*
- * Tests RLIMIT_MEMLOCK of 64 KiB, as a user without CAP_IPC_LOCK. Runs in a child; returns 42 if
- * all steps pass, else the number of the failed step.
- */
+/* Runs in a child; returns 42 if all steps pass, else the number of the failed step. */
 static int test_memlock_limit(void)
 {
 	const struct rlimit limit = { 65536, 65536 };
@@ -423,10 +411,6 @@ static int test_memlock_limit(void)
 	return 42;
 }
 
-/*
- * Tests mappings of a ring across fork, exec, close of the context, and exit of the monitored
- * thread.
- */
 static void test_lifetimes(void)
 {
 	struct ring r = create_ring("ring", 0, SIZE, worker_tid);

@@ -98,10 +98,7 @@ static struct ring create_ring(const char *format, __u32 flags, __u64 size, __u3
 	return ring_map(create_sampling(format, &arg, tid), size);
 }
 
-/*
- * Returns the number of overflows: the events that the counting PMD has counted, divided by the
- * period.
- */
+/* The events that the counting PMD has counted, divided by the period. */
 static __u64 count_overflows(int fd)
 {
 	int other = source->pmd ? PERFMON_CPU_CLOCK : 1;
@@ -118,10 +115,7 @@ static __u64 count_overflows(int fd)
 
 #define SAMPLE_BYTES (sizeof(struct perfmon_sample) + 2 * 8)
 
-/*
- * Returns true if the record is complete and describes what the monitored thread, worker_thread(),
- * has done since the time @since.
- */
+/* The record must describe what worker_thread() has done since @since. */
 static bool is_complete(const union record *r, int bytes, __u64 since)
 {
 	const struct perfmon_sample *s = &r->sample;
@@ -157,10 +151,7 @@ struct reader_state {
 	int wrong;
 };
 
-/*
- * Reads the records of the ring up to the head. If @release is set, advances the tail, which frees
- * the space of the records that were read.
- */
+/* If @release is set, the tail advances, which frees the space of the records. */
 static void drain(const struct ring *r, struct reader_state *f, bool release)
 {
 	static __thread union record record;

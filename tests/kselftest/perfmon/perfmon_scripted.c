@@ -76,10 +76,7 @@ static void test_refused(const struct mistake *m)
 		note("got %d; the log does%s say: %s", ret, logged ? "" : " not", m->why);
 }
 
-/*
- * A PMU description cannot be registered (EEXIST) if another one has its register numbers or its
- * name.
- */
+/* EEXIST: another description has the register numbers or the name. */
 static void test_eexist(const char *edit, const char *what)
 {
 	static const char *const eexist[] = { "registration: -17", NULL };
@@ -159,8 +156,6 @@ static void test_listing(void)
 	is(strtoull(text, NULL, 16), 0xa5, "1.1 debugfs: the default value of a PMC");
 }
 
-/* Calls */
-
 static void test_numbers(void)
 {
 	static struct pfarg_pmd many[24] = { { .reg_num = WIDE }, { .reg_num = BYTE } };
@@ -207,10 +202,7 @@ static void test_numbers(void)
 	close(fd);
 }
 
-/*
- * Writes PMCs (control registers) as a user without capabilities. Runs in a child process, which
- * exits with 2 on a mismatch.
- */
+/* Runs in a child process without capabilities, which exits with 2 on a mismatch. */
 static void child_write_kernel_bit(int fd)
 {
 	exit_if(setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534), 1);
@@ -303,10 +295,7 @@ static void test_threads(void)
 	is(pfm_read_pmd(fd, OF_THREADS_NOW), 5,
 	   "1.13 thread's context: a value register is read before the start");
 	pfm_start(fd);
-	/*
-	 * The child and the monitored thread are bound to CPU 0, so the child runs only while the
-	 * monitored thread is not on a CPU.
-	 */
+	/* The child runs on CPU 0 only while the monitored thread does not. */
 	is(in_child(set_counter(counter_now + 100)), 0,
 	   "1.13 a child moves the counters while the thread is not on a CPU");
 	counter_now += 100;
@@ -380,10 +369,7 @@ static void test_cpu_context(void)
 	pin_to_cpu(0);
 }
 
-/*
- * Tests a PMU description whose read() callback adds to the counter's value, returns random values,
- * or is slow.
- */
+/* read() adds to the counter, returns random values, or is slow. */
 static void test_misbehaving_read(void)
 {
 	int fd = pfm_create(0), backwards = 0;
@@ -426,10 +412,7 @@ static void test_misbehaving_read(void)
 	close(fd);
 }
 
-/*
- * A description stays registered while a context uses it. A context uses the descriptions that
- * existed when the context was created.
- */
+/* A context uses the descriptions that existed when the context was created. */
 static void test_lifetime(void)
 {
 	int fd = pfm_create(0), later;
@@ -453,10 +436,7 @@ static void test_lifetime(void)
 	close(fd);
 }
 
-/*
- * If the init of a module registers a PMU description and then fails, the module is freed. No
- * context may therefore use the description before init has returned.
- */
+/* If init fails after the registration, the module is freed: no context may use it before. */
 static void test_init(void)
 {
 	pid_t child;

@@ -17,14 +17,6 @@ static const struct pmu_model *model;
 #define MAP_SELF_PAGE(fd) mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, PERFMON_SELF_OFFSET)
 #define SELF_PAGE_ERROR(fd) map_error(fd, 4096, PROT_READ, MAP_SHARED, PERFMON_SELF_OFFSET)
 
-static __u64 rdpmc(__u32 counter)
-{
-	__u32 low, high;
-
-	asm volatile("rdpmc" : "=a" (low), "=d" (high) : "c" (counter));
-	return low | (__u64)high << 32;
-}
-
 static sigjmp_buf fault_jmp;
 
 static void on_fault(int signal)
@@ -32,7 +24,6 @@ static void on_fault(int signal)
 	siglongjmp(fault_jmp, signal);
 }
 
-/* Returns the result of RDPMC, or all ones if RDPMC faults. */
 static __u64 try_rdpmc(__u32 counter)
 {
 	struct sigaction catch = { .sa_handler = on_fault }, before;
@@ -196,18 +187,14 @@ static void test_reading(void)
 	close(fd);
 }
 
-/*
- * Set to end the thread of count_secret(), which counts its own instructions on CPU 0. This thread
- * and the main thread run in turn.
- */
+/* Ends the thread of count_secret(), which runs on CPU 0 in turn with the main thread. */
 static volatile int stop;
 
 static void *count_secret(void *arg)
 {
-	int fd = pfm_create(0);
+	int fd = pfm_create_instructions(0, model);
 
 	pin_to_cpu(0);
-	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	*(int *)arg = pfm_load(fd, this_thread());
 	pfm_start(fd);
 	while (!stop) {
@@ -225,11 +212,10 @@ static void *count_secret(void *arg)
  */
 static void test_isolation(void)
 {
-	int fd = pfm_create(0), loaded = 1, i, nr_visible = 0;
+	int fd = pfm_create_instructions(0, model), loaded = 1, i, nr_visible = 0;
 	pthread_t thread;
 	void *page;
 
-	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	page = MAP_SELF_PAGE(fd);
 	ok(try_rdpmc(0) != -1ULL, "1.18 RDPMC: allowed after the page is mapped");
 	stop = 0;
@@ -251,10 +237,7 @@ static void test_isolation(void)
 	   "1.18 RDPMC: still allowed after mremap() of the page");
 	munmap(page, 4096);
 	close(fd);
-	/*
-	 * After munmap() of the self page, RDPMC is permitted until the next switch of address
-	 * spaces, and then forbidden.
-	 */
+	/* After munmap(), RDPMC stays permitted until the next switch of address spaces. */
 	in_child(_exit(0));
 	for (i = 0; i < 20000 && try_rdpmc(0) != -1ULL; i++)
 		usleep(5000);
@@ -270,8 +253,7 @@ static void test_rdpmc_disabled(void)
 	__u64 value;
 
 	write_file("/sys/devices/cpu/rdpmc", "0");
-	fd = pfm_create(0);
-	pfm_write_pmc(fd, 0, pfm_instructions(model));
+	fd = pfm_create_instructions(0, model);
 	pfm_load(fd, this_thread());
 	page = MAP_SELF_PAGE(fd);
 	pfm_start(fd);
@@ -290,11 +272,10 @@ static void test_rdpmc_disabled(void)
 /* A context of a thread and a context of its CPU use different registers at the same time. */
 static void test_thread_and_cpu(void)
 {
-	int fd = pfm_create(0), cpu = pfm_create(PFM_FL_SYSTEM_WIDE), i;
+	int fd = pfm_create_instructions(0, model), cpu = pfm_create(PFM_FL_SYSTEM_WIDE), i;
 	__u64 overhead, thread, total, got;
 
 	pin_to_cpu(1);
-	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	pfm_write_pmc(cpu, 0, pfm_instructions(model));
 	is(pfm_load(fd, this_thread()), 0,
 	   "1.6 thread and CPU: the thread's context with PMC 0 loads");
@@ -383,8 +364,7 @@ static void test_firmware_pmc(void)
 	int fd;
 
 	wait_until(task_state(child) == 'S');
-	fd = pfm_create(0);
-	pfm_write_pmc(fd, 0, pfm_instructions(model));
+	fd = pfm_create_instructions(0, model);
 	if (model->amd || pfm_load(fd, child) || pfm_start(fd)) {
 		skip("1.6 suspend: a stray PMC value is cleared at resume",
 		     "the processor has no such MSR");
@@ -419,10 +399,9 @@ static void test_suspend(void)
 	write_file("/sys/power/pm_test", "core");
 	/* The kernel's suspend test waits for five seconds by default. */
 	write_file("/sys/module/suspend/parameters/pm_test_delay", "1");
-	fd = pfm_create(0);
+	fd = pfm_create_instructions(0, model);
 	cpu = pfm_create(PFM_FL_SYSTEM_WIDE);
 	pin_to_cpu(0);
-	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	pfm_write_pmc(cpu, 1, pfm_instructions(model));
 	if (pfm_load(fd, this_thread()) || pfm_load(cpu, 0) || pfm_start(fd) || pfm_start(cpu))
 		bail("load");
@@ -447,10 +426,7 @@ struct other_reader {
 	int fd;
 };
 
-/*
- * Runs in a second thread: reads the counter of the main thread's context, first by
- * PERFMON_READ_PMDS and then from the context's self page.
- */
+/* Reads the main thread's counter by PERFMON_READ_PMDS, and then from the self page. */
 static void *read_other(void *arg)
 {
 	struct other_reader *other = arg;
@@ -473,10 +449,7 @@ static void *read_other(void *arg)
 	return NULL;
 }
 
-/*
- * Only the context's own thread can read a counter by RDPMC and add it to the value in the self
- * page. Other threads have to call PERFMON_READ_PMDS to get the counter's value.
- */
+/* Other threads than the context's own have to call PERFMON_READ_PMDS. */
 static void test_other_threads(void)
 {
 	struct other_reader other = { .fd = pfm_create(0) };
@@ -523,10 +496,7 @@ static void test_other_threads(void)
 	   "1.18 owner: the context's thread still reads from the page");
 	munmap((void *)other.page, 4096);
 	close(other.fd);
-	/*
-	 * The context is not loaded. While one process has mapped the context's self page, other
-	 * processes cannot map the page.
-	 */
+	/* Only one process at a time can map the page of a context that is not loaded. */
 	other.fd = pfm_create(0);
 	other.page = MAP_SELF_PAGE(other.fd);
 	is(in_child(_exit(-SELF_PAGE_ERROR(other.fd))), EBUSY,

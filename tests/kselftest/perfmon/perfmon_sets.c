@@ -15,10 +15,7 @@
  */
 #include "sets_masked.h"
 
-/*
- * Returns the number of instructions that run() executes outside of its loop. Ten rounds of the
- * loop are 20 instructions.
- */
+/* The instructions of run() outside of its loop. Ten rounds of the loop are 20 instructions. */
 static __u64 run_overhead(void)
 {
 	int fd = pfm_create(0);
@@ -131,10 +128,7 @@ static struct run_totals sum_runs(int fd, const __u16 *ids, int nr)
 	return total;
 }
 
-/*
- * Tests three sets that are switched by time: the counts of the sets add up to all instructions of
- * the thread.
- */
+/* The counts of three sets add up to all instructions of the thread. */
 static void test_time_switch(__u64 timeout, __u64 extra)
 {
 	struct pfarg_setdesc desc = { .set_flags = PFM_SETFL_TIME_SWITCH, .set_timeout = timeout };
@@ -270,10 +264,7 @@ static void test_switch_count(__u64 extra)
 	set_pmc(fd, 1, 1, pfm_instructions(model));
 	set_call(fd, PERFMON_WRITE_PMDS, &pmd, sizeof(pmd));
 	set_pmd(fd, 0, 1, 0, 0);
-	/*
-	 * In set 1, PMD 1 overflows first and switches the set, so the switch count of PMD 0 does
-	 * not matter.
-	 */
+	/* In set 1, PMD 1 overflows first and switches the set. */
 	pmd.reg_set = 1;
 	pmd.reg_value = -100000ULL;
 	set_call(fd, PERFMON_WRITE_PMDS, &pmd, sizeof(pmd));
@@ -367,10 +358,7 @@ static void test_sampling_and_counting(void)
 	page = mmap(NULL, 4096 + 65536, PROT_READ, MAP_SHARED, fd, 0);
 	set_load(fd, 3);
 	pfm_start(fd);
-	/*
-	 * On a busy machine the thread may execute only a few instructions in a millisecond, the
-	 * timeout of a set.
-	 */
+	/* On a busy machine the thread may execute few instructions in a timeout. */
 	for (i = 0; i < 1000000 && (set_info(fd, 3).set_runs < 5 || set_value(fd, 0, 0) <= 1000 ||
 				    set_info(fd, 0).set_runs < 3); i++)
 		spin(1000);
@@ -430,10 +418,7 @@ static int count_until_exit(__u64 rounds, __u64 *first, __u64 *second, int *load
 	return fd;
 }
 
-/*
- * Uses event sets on another process until it exits: each instruction must be counted in one of the
- * sets.
- */
+/* Each instruction of the process must be counted in one of the sets. */
 static void test_until_exit(void)
 {
 	const __u64 rounds = 20000000;

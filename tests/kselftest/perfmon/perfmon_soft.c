@@ -10,7 +10,6 @@
 #include "scripted.h"
 #include "sets.h"
 #include <pthread.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -22,10 +21,7 @@ static void burn(__u64 ns)
 		;
 }
 
-/*
- * Creates a context with all counting soft PMDs (data registers without hardware), and loads it on
- * thread @tid if @tid is not 0.
- */
+/* Loads a context with all counting soft PMDs on thread @tid, if that is not 0. */
 static int create_counting(__u32 tid)
 {
 	int fd = pfm_create(0), n;
@@ -44,15 +40,6 @@ static void touch(int pages)
 	for (int i = 0; i < pages; i++)
 		p[i * 4096UL] = 1;
 	munmap(p, pages * 4096UL);
-}
-
-/* Returns the number of context switches of the calling thread, as the kernel counts them. */
-static __u64 context_switches(void)
-{
-	struct rusage usage;
-
-	getrusage(RUSAGE_THREAD, &usage);
-	return usage.ru_nvcsw + usage.ru_nivcsw;
 }
 
 static void test_self(void)
@@ -162,7 +149,6 @@ static void test_moved_overflow(void)
 				 .reg_value = -1ULL, .reg_long_reset = -1000ULL,
 				 .reg_short_reset = -1000ULL };
 	struct pfarg_setdesc second = { .set_id = 1 };
-	struct perfmon_status status = { 0 };
 	pid_t child = fork_sleeper();
 	int fd;
 
@@ -178,8 +164,7 @@ static void test_moved_overflow(void)
 	is(set_value(fd, 0, CARRIED), 0, "1.7 overflow of a sleeping thread: the PMD is 0");
 	is(pfm_unload(fd) ?: pfm_load(fd, this_thread()) ?: pfm_start(fd), 0,
 	   "1.7 overflow of a sleeping thread: load on another thread");
-	pfm_call(fd, PERFMON_STATUS, &status);
-	is(status.flags, PERFMON_STATUS_STARTED,
+	is(get_status(fd).flags, PERFMON_STATUS_STARTED,
 	   "1.7 overflow of a sleeping thread: it does not mask the context of the other thread");
 	close(fd);
 	kill_child(child);
@@ -274,10 +259,7 @@ static void test_threads(void)
 	for (i = 0; i < 64; i++) {
 		sum += got[i][0];
 		cpu += got[i][2];
-		/*
-		 * The context also counts the thread's page faults in its stack and in malloc's
-		 * arena.
-		 */
+		/* Faults in the stack and in malloc's arena count as well. */
 		wrong += !got[i][0] || got[i][1] < 50 || got[i][1] > 70;
 	}
 	is(wrong, 0, "1.6 64 threads: each counts its own faults and has a clock");
@@ -366,10 +348,7 @@ static void test_instances(void)
 	driver_cmd("del %d", instance);
 }
 
-/*
- * The file descriptor of a context is sent to another process over a socket, and both processes use
- * the context.
- */
+/* The descriptor is sent over a socket, and both processes use the context. */
 static void test_shared_context(void)
 {
 	char control[CMSG_SPACE(sizeof(int))] = "", byte = 'x';
@@ -465,7 +444,6 @@ static pid_t fork_creator(void)
 	});
 }
 
-/* Returns the number of processes and threads that were created since boot. */
 static long nr_forks(void)
 {
 	static char text[65536];

@@ -100,10 +100,7 @@ static bool attach_beside(int (*before)(int fd), int (*call)(int fd), int *statu
 	return progresses;
 }
 
-/*
- * On a busy host this thread may not run before the child's call has ended, so the test makes
- * several tries.
- */
+/* On a busy host this thread may not run before the child's call has ended. */
 static void test_beside(int (*before)(int fd), int (*call)(int fd), const char *what)
 {
 	bool beside = false;

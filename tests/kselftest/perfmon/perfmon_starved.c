@@ -36,7 +36,6 @@ static const struct nmi_load {
 
 static volatile __u64 *rounds;
 
-/* Creates a context of CPU 0 that counts and does not sample. */
 static int start_cpu_context(const struct pmu_model *m)
 {
 	int fd = pfm_create(PFM_FL_SYSTEM_WIDE);
@@ -70,7 +69,6 @@ static void set_nmi_us(unsigned int us)
 	write_file("/sys/module/test_driver/parameters/nmi_us", format_text("%u", us));
 }
 
-/* Returns the number of NMIs on CPU 0 since boot. */
 static unsigned long read_nmis(void)
 {
 	FILE *file = fopen("/proc/interrupts", "r");

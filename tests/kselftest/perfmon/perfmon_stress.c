@@ -303,10 +303,7 @@ int main(int argc, char **argv)
 		 * exited.
 		 */
 		i = random_below(WORKERS + MONITORS);
-		/*
-		 * Kills a process only if at least two contexts were created since the last kill,
-		 * so that the test progresses on a slow machine.
-		 */
+		/* On a slow machine, contexts must be created between kills. */
 		if (!random_below(3) && all->created >= idle) {
 			kill(pids[i], SIGKILL);
 			all->kills++;

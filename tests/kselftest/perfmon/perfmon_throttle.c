@@ -20,14 +20,6 @@
 
 static const struct pmu_model *model;
 
-static struct perfmon_status get_status(int fd)
-{
-	struct perfmon_status status = { 0 };
-
-	bail_if(ioctl(fd, PERFMON_STATUS, &status), "PERFMON_STATUS");
-	return status;
-}
-
 /* Returns the number of samples in a ring, and adds up its LOST records in @lost. */
 static __u64 count_records(const struct ring *r, __u64 *lost)
 {
@@ -152,16 +144,12 @@ static void test_ring(void)
 	ring_close(&r);
 }
 
-/*
- * In a context without a sampling format, each overflow queues a message. The reader restarts the
- * context after each message.
- */
+/* Without a format, each overflow queues a message, after which the reader restarts. */
 static void test_messages(void)
 {
 	struct pfarg_ovfl_msg msg;
-	int fd = pfm_create(0), i;
+	int fd = pfm_create_instructions(0, model), i;
 
-	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	pfm_period(fd, 0, PERIOD, PFM_REGFL_OVFL_NOTIFY);
 	pfm_start_self(fd);
 	for (i = 0; i < 300; i++) {
@@ -177,16 +165,12 @@ static void test_messages(void)
 	close(fd);
 }
 
-/*
- * For a context without a sampling format and without messages, PERFMON_STATUS reports the lost
- * overflows.
- */
+/* Without format and messages, PERFMON_STATUS reports the lost overflows. */
 static void test_no_messages(void)
 {
-	int fd = pfm_create(0);
+	int fd = pfm_create_instructions(0, model);
 	struct perfmon_status s;
 
-	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	pfm_period(fd, 0, PERIOD, 0);
 	is(pfm_load(fd, this_thread()), 0,
 	   "1.7 no format, no messages: load with a period of %d instructions",
@@ -244,10 +228,7 @@ static void test_switch_count(void)
 #define MS	1000000ULL
 #define MAX_THROTTLE	(40 * MS)	/* longest pause that the rate limit causes */
 
-/*
- * A thread is stopped while its context is throttled. The throttling must end while the thread is
- * stopped.
- */
+/* The throttling must end while the thread is stopped. */
 static void test_sleep(void)
 {
 	int fd = pfm_create_default(0, SIZE);
@@ -295,10 +276,7 @@ static void test_sleep(void)
 	close(fd);
 }
 
-/*
- * A CPU's context is stopped while it is throttled, and is started again when the throttling is
- * over. The time for which the context was stopped must not count as throttled.
- */
+/* The time for which the context was stopped must not count as throttled. */
 static void test_stopped_cpu(void)
 {
 	int fd = pfm_create_default(PFM_FL_SYSTEM_WIDE, SIZE);

@@ -90,10 +90,28 @@ static void disable_perf_throttling(void)
 	write_file("/proc/sys/kernel/perf_cpu_time_max_percent", "0");
 }
 
-/*
- * Opens a perf event for this thread. The event starts disabled, unless it is a member of a
- * leader's group.
- */
+static inline __u64 rdpmc(__u32 counter)
+{
+	__u32 low, high;
+
+	asm volatile("rdpmc" : "=a" (low), "=d" (high) : "c" (counter));
+	return low | (__u64)high << 32;
+}
+
+/* Returns the number of interrupts of a row of /proc/interrupts, such as "NMI:", on all CPUs. */
+static inline __u64 nr_interrupts(const char *row)
+{
+	static char text[1 << 16];
+	char *at = strstr(read_file("/proc/interrupts", text, sizeof(text)), row), *end;
+	__u64 sum = 0, nr;
+
+	bail_if(!at, row);
+	for (at += strlen(row); nr = strtoull(at, &end, 10), end != at; at = end)
+		sum += nr;
+	return sum;
+}
+
+/* The event starts disabled, unless it is a member of a leader's group. */
 static int perf_open(struct perf_event_attr *attr, int leader)
 {
 	attr->size = sizeof(*attr);
@@ -137,10 +155,7 @@ static inline void spin(__u64 rounds)
 	asm volatile("1: dec %0\n jnz 1b" : "+r"(rounds) : : "cc");
 }
 
-/*
- * Returns the number of events that @fd counts during spin(): for instructions 2 * @rounds, plus a
- * constant overhead.
- */
+/* For instructions the result is 2 * @rounds, plus a constant overhead. */
 static __attribute__((noinline)) __u64 perf_spin(int fd, __u64 rounds)
 {
 	perf_start(fd);

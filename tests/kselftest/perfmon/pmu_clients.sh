@@ -8,6 +8,9 @@
 # and those of perf's own tests that count or sample hardware events. Documentation/emulated-pmu.md
 # says which tests are left out, and why.
 
+# shellcheck source=tests/kselftest/lib/kselftest_pc.sh
+. /tests/kselftest_pc.sh
+
 # Events of the emulated PMU per instruction, as in the table of Documentation/emulated-pmu.md. Each
 # line holds NAME EVENTS INSTRUCTIONS.
 events="cycles 5 4
@@ -33,17 +36,6 @@ Sigtrap"
 perf stat tests
 perf stat metrics (shadow stat) test
 perf record sideband tests"
-
-n=0
-result() { # result STATUS NAME
-	n=$((n + 1))
-	if [ "$1" = 0 ]; then echo "ok $n $2"; else echo "not ok $n $2"; fi
-}
-
-skip() { # skip NAME REASON
-	n=$((n + 1))
-	echo "ok $n $1 # SKIP $2"
-}
 
 # The program pmu_perf executes two instructions a round, and some instructions before and after the
 # rounds. The number of instructions outside the rounds is constant, because the addresses and the
@@ -177,8 +169,7 @@ check_own() {
 	result "$ok" "pmu perf test: $1"
 }
 
-echo "TAP version 13"
-echo "1..$((2 + $(echo "$events" | wc -l) + 2 + 7 + $(echo "$perf_tests" | wc -l)))"
+plan "$((2 + $(echo "$events" | wc -l) + 2 + 7 + $(echo "$perf_tests" | wc -l)))"
 # Turns off the kernel's limit on the time of perf's sampling. perf_event_max_sample_rate can be set
 # only while perf_cpu_time_max_percent is not 0.
 cd /proc/sys/kernel && echo 25 >perf_cpu_time_max_percent && echo 100000 >perf_event_max_sample_rate && echo 0 >perf_cpu_time_max_percent

@@ -35,10 +35,7 @@ static void test_skid(void)
 	msr_raw("wr %#x 1; on_nmi", STATUS_RESET);
 }
 
-/*
- * Lets one counter overflow. Stores in *until the number of NMIs before the counter is stopped, and
- * in *after the number of NMIs just after the stop.
- */
+/* *until: the NMIs before the counter is stopped; *after: those just after the stop. */
 static void cause_overflow(__u32 sel, __u32 ctr, __u64 *until, __u64 *after)
 {
 	msr_raw("nmis; lvtpc %#x; wr %#x %#x; wr %#x %#x; run 5000; nmis; wr %#x 0; run 10; nmis",

@@ -80,10 +80,7 @@ static int read_pmd_flags(int fd, __u16 number, __u64 *value)
 	return pmd.reg_flags;
 }
 
-/*
- * Reads PMD @number, which must have PERFMON_REGFL_SHORT, and writes 0 with the same structure, as
- * programs for perfmon2 do. Returns 0 or -errno.
- */
+/* Programs for perfmon2 write with the structure that they have read. Returns 0 or -errno. */
 static int write_after_read(int fd, __u16 number)
 {
 	struct pfarg_pmd pmd = { .reg_num = number };
@@ -103,14 +100,6 @@ static int read_runs_flags(int fd, __u16 number)
 	return ioctl(fd, PERFMON_READ_RUNS, &v) ? -errno : (int)runs.reg_flags;
 }
 
-static struct perfmon_status get_status(int fd)
-{
-	struct perfmon_status status = { 0 };
-
-	bail_if(ioctl(fd, PERFMON_STATUS, &status), "PERFMON_STATUS");
-	return status;
-}
-
 static int create_for_core(__u32 flags, __u32 core)
 {
 	struct pfarg_ctx ctx = { .ctx_flags = flags, .ctx_core = core };
@@ -119,10 +108,7 @@ static int create_for_core(__u32 flags, __u32 core)
 	return ioctl(fd, PERFMON_CREATE, &ctx) ? -errno : fd;
 }
 
-/*
- * Writes the PMC (control register) and the PMD (data register) of a general counter. Returns the
- * context.
- */
+/* A general counter, by its PMC (control register) and PMD. Returns the context. */
 static int write_counter(int fd, __u16 number)
 {
 	pfm_write_pmc(fd, number, pfm_instructions(SKYLAKE));
@@ -130,7 +116,6 @@ static int write_counter(int fd, __u16 number)
 	return fd;
 }
 
-/* Creates a context with general counter @number, loads it on thread @tid and starts it. */
 static int start_counting(__u16 number, __u32 tid)
 {
 	int fd = write_counter(pfm_create(0), number);
@@ -139,10 +124,7 @@ static int start_counting(__u16 number, __u32 tid)
 	return fd;
 }
 
-/*
- * Tests the last of the general counters that exist on both CPUs: it must count on each of the two
- * CPUs.
- */
+/* The last counter that both CPUs have must count on each of them. */
 static void test_common_counter(pid_t pid)
 {
 	int fd = start_counting(nr_common - 1, shared->tid);
@@ -195,10 +177,7 @@ static void test_cpu0_counter(pid_t pid)
 	   "1.4 PERFMON_STATUS on CPU 1: flag ELSEWHERE is set");
 	first = status.elsewhere;
 	is(pfm_write_pmd(fd, cpu0_counter, 0), 0, "1.4 PERFMON_WRITE_PMDS on CPU 1");
-	/*
-	 * PERFMON_REGFL_SHORT means that a counter has missed events since PERFMON_WRITE_PMDS. The
-	 * counter cpu0_counter misses events as soon as the thread runs on CPU 1.
-	 */
+	/* cpu0_counter misses events as soon as the thread runs on CPU 1. */
 	spinner_progresses();
 	is(read_pmd_flags(fd, cpu0_counter, &value), PERFMON_REGFL_SHORT,
 	   "1.4 value written on CPU 1: marked as short");
@@ -309,7 +288,6 @@ static void test_self_page(void)
 	close(fd);
 }
 
-/* Moves the counted thread between the CPUs 50 times. */
 static void test_many_moves(pid_t pid)
 {
 	int fd = start_counting(last_counter, shared->tid), i;
@@ -408,10 +386,7 @@ static void test_hotplug(pid_t pid)
 	close(fd);
 }
 
-/*
- * Tests the fixed counters for instructions and cycles, and the last fixed counter, which CPU 1
- * lacks.
- */
+/* The last fixed counter is missing on CPU 1. */
 static void test_fixed(pid_t pid)
 {
 	int fd = pfm_create(0);

@@ -119,10 +119,7 @@ static void test_intel(const struct pmu_model *m)
 		test_msrs(&regs[n]);
 }
 
-/*
- * On AMD no bit of a register raises #GP when the bit is written. A write of the status register
- * has no effect.
- */
+/* On AMD no write raises #GP. A write of the status register has no effect. */
 static void test_amd(const struct pmu_model *m)
 {
 	int v1 = m->version >= 1 ? 6 : 0, v2 = m->version >= 2;

@@ -55,10 +55,7 @@ static void test_rep(void)
 	__u64 one = count_rep(fd, 1);
 
 	bail_if(one < 1, "nothing is counted");
-	/*
-	 * The first of the next two calls also has page faults, because the pages are not mapped
-	 * yet.
-	 */
+	/* The first call also has page faults: the pages are not mapped yet. */
 	is(count_rep(fd, sizeof(page)), one,
 	   "pmu perf: a repeated string instruction with page faults counts as one");
 	is(count_rep(fd, sizeof(page)), one,
@@ -150,10 +147,7 @@ static void test_ratio(const struct ratio *r, const struct pmu_model *m)
 	}
 	insns = perf_spin(leader, 5000000);
 	got = perf_read(fd);
-	/*
-	 * A counter may keep a fraction of an event from an earlier use, and may therefore count
-	 * one event more.
-	 */
+	/* A counter may keep a fraction of an event from an earlier use. */
 	if (!ok(insns >= 10000000 && got >= insns * r->events / r->insns &&
 		got <= insns * r->events / r->insns + 1,
 		"pmu perf: %s are the expected share of instructions", r->name))
@@ -303,14 +297,6 @@ static void test_breakpoints(void)
 	close(fd);
 }
 
-static __u64 rdpmc(unsigned int counter)
-{
-	unsigned int low, high;
-
-	asm volatile("rdpmc" : "=a"(low), "=d"(high) : "c"(counter));
-	return low | (__u64)high << 32;
-}
-
 static void test_rdpmc(void)
 {
 	int fd = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1), i;
@@ -328,10 +314,7 @@ static void test_rdpmc(void)
 	for (i = 0; i < 10; i++) {
 		__u32 seq;
 
-		/*
-		 * The protocol of perf's mapped page: read again if page->lock changed during the
-		 * read.
-		 */
+		/* The protocol of perf's mapped page: read again if page->lock changed. */
 		do {
 			seq = *(volatile __u32 *)&page->lock;
 			before = rdpmc(page->index - 1);

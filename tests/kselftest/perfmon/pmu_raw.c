@@ -47,10 +47,7 @@ static __u64 value_before(__u64 events)
 	return model->amd ? TOP - events : (TOP - events) & 0xffffffff;
 }
 
-/*
- * Stops and clears the counters, leaves all counters enabled in the global control register, and
- * masks the counter interrupt.
- */
+/* All counters stay enabled in the global control register. */
 static void stop_counters(void)
 {
 	for (int i = 0; i < model->counters && i < 4; i++)
@@ -67,7 +64,6 @@ static void stop_counters(void)
 	msr_raw("lvtpc %#x; nmis; on_nmi", NMI | MASKED);
 }
 
-/* Returns the number of events that counter @n counts during the command "run". */
 static __u64 count_run(int n, __u64 event, __u64 rounds)
 {
 	return msr_raw("wr %#x 0; wr %#x 0; wr %#x %#llx; run %llu; wr %#x 0; rd %#x", sel0 + n,
@@ -90,10 +86,7 @@ static void test_counts(void)
 	ok(good && overhead < 200, "pmu each general counter counts instructions exactly");
 }
 
-/*
- * Reading a counter must not change the counter. A run that reads the counter must therefore count
- * as much as a run that reads the time stamp counter (MSR 0x10) instead.
- */
+/* A run that reads the counter must count as much as one that reads the TSC (MSR 0x10). */
 static void test_reads(void)
 {
 	__u32 msr[] = { 0x10, ctr0 };
@@ -163,10 +156,7 @@ static void test_fixed(void)
 
 		__u64 more = 4000 * want[i].events / want[i].insns;
 
-		/*
-		 * A counter may keep a fraction of an event from an earlier use, and may therefore
-		 * count one event more.
-		 */
+		/* A counter may keep a fraction of an event from an earlier use. */
 		a = msr_raw("wr %#x 0; wr 0x38d %#llx; run 1000; wr 0x38d 0; rd %#x", 0x309 + i, on,
 			    0x309 + i);
 		b = msr_raw("wr %#x 0; wr 0x38d %#llx; run 3000; wr 0x38d 0; rd %#x", 0x309 + i, on,
@@ -265,10 +255,7 @@ static void test_masked_lvtpc(void)
 	stop_counters();
 }
 
-/*
- * Counter 1 overflows in the handler of the first NMI. When later NMIs arrive, counter 1 is
- * disabled.
- */
+/* Counter 1 overflows in the first handler, and is disabled when later NMIs arrive. */
 static void test_overflow_in_nmi(void)
 {
 	__u64 start = value_before(1000), inner = value_before(50);

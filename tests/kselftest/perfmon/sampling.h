@@ -35,7 +35,6 @@ static int pfm_create_format(__u32 flags, const char *name, const void *arg, siz
 	return fd;
 }
 
-/* Creates a context with the default format and a buffer of @size bytes. */
 static int pfm_create_default(__u32 flags, size_t size)
 {
 	struct pfm_dfl_smpl_arg arg = { .buf_size = size };
@@ -55,7 +54,6 @@ static int pfm_restart(int fd)
 	return pfm_call(fd, PERFMON_RESTART, NULL);
 }
 
-/* Writes one PMD (data register) with all fields of struct pfarg_pmd. */
 static int pfm_write_smpl(int fd, struct pfarg_pmd *pmd)
 {
 	return pfm_vector(fd, PERFMON_WRITE_PMDS, pmd, 1, sizeof(*pmd));
@@ -79,10 +77,7 @@ static struct pfm_dfl_smpl_hdr *pfm_map_default(int fd, size_t size)
 	return map == MAP_FAILED ? NULL : map;
 }
 
-/*
- * Reads one message. Returns false if no message arrives within @timeout milliseconds; -1 waits
- * forever.
- */
+/* Returns false if no message arrives within @timeout milliseconds; -1 waits forever. */
 static bool pfm_read_message(int fd, struct pfarg_ovfl_msg *msg, int timeout)
 {
 	struct pollfd poll_fd = { .fd = fd, .events = POLLIN };

@@ -40,10 +40,7 @@ static const char *get_param(const char *what)
 	return text;
 }
 
-/*
- * Returns what user space sees of the PMU descriptions: /proc/perfmon_map, and the names in
- * debugfs.
- */
+/* All that user space sees: /proc/perfmon_map, and the names in debugfs. */
 static char *pmu_listing(void)
 {
 	static char text[2][32768];

@@ -11,13 +11,7 @@
 examples=/tests/examples
 plan 11
 unload_modules
-insmod /modules/perfcounters.ko
-insmod /modules/perfmon.ko
-insmod /modules/ppa.ko
-insmod /modules/perftrace.ko
-insmod /modules/test_driver.ko
-insmod /modules/pfm_soft.ko
-insmod /modules/pfm_ring.ko
+insmod_each perfcounters perfmon ppa perftrace test_driver pfm_soft pfm_ring
 
 add_one_of_each_kind
 

@@ -35,9 +35,7 @@ is_written_after() { [ "$(metric_values control.time)" -gt "$1" ]; }
 
 plan 22
 unload_modules
-insmod /modules/perfcounters.ko
-insmod /modules/ppa.ko
-insmod /modules/test_driver.ko
+insmod_each perfcounters ppa test_driver
 
 start_pmcd
 check "pcp pmcd starts with the agent mmv" within 120 pminfo mmv.control.files
@@ -121,8 +119,7 @@ test_every_counter() {
 check "pcp more than 1,024 counters: each one is a metric" test_every_counter
 
 # After the exporter is killed, PCP ignores the files that the exporter has left behind.
-kill -9 $exporter
-wait $exporter 2>/dev/null
+kill_and_wait $exporter
 check "pcp exporter killed: its metrics disappear" within 60 is_absent all.test.counter
 check "pcp exporter killed: its files are left behind" sh -c 'ls /var/lib/pcp/tmp/mmv/pc.* >/dev/null'
 start_exporter 'test/*'

@@ -28,10 +28,7 @@ start_exporter() {
 
 plan 21
 unload_modules
-insmod /modules/perfcounters.ko
-insmod /modules/ppa.ko
-insmod /modules/pfc_sched.ko
-insmod /modules/test_driver.ko
+insmod_each perfcounters ppa pfc_sched test_driver
 pace=$(add_desc 0 1 0 1 "" test/pace)
 add_paced $pace &
 pacer=$!

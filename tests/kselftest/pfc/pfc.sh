@@ -10,19 +10,12 @@
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
 
-has_status() { # WANTED COMMAND...
-	local want=$1 rc=0
-	shift
-	"$@" || rc=$?
-	[ $rc = "$want" ] || { echo "status $rc, want $want"; return 1; }
-}
 plan 20
 unload_modules
 check "pfc list without perfcounters.ko: status 2, names modprobe perfcounters" sh -c 'pfc list >o 2>&1; rc=$?; cat o; [ $rc = 2 ] && grep -q "modprobe perfcounters" o'
 insmod /modules/perfcounters.ko
 check "pfc list: the module's own instances come first" sh -c 'pfc list | sed -n 2p | grep -q perfcounters/faults/served'
-insmod /modules/pfc_sched.ko
-insmod /modules/pfc_syscalls.ko
+insmod_each pfc_sched pfc_syscalls
 check "0.2 pfc list --json: has the names of /dev/perfcounters_names" sh -c 'sed 1d /dev/perfcounters_names | cut -f3 | sort >a; pfc list --json | tr , "\n" | sed -nE "s/.*\"name\": *\"([^\"]*)\".*/\1/p" | sort >b; [ -s a ] && cmp a b'
 check "pfc list with a pattern: lists matching names only" sh -c 'pfc list "sched/*" | grep -q sched/forks && ! pfc list "sched/*" | grep -q syscalls'
 check "pfc list -v: shows the help text" sh -c 'pfc list -v sched/forks | grep -qi "tasks created"'
@@ -76,7 +69,6 @@ pfc watch --plain --count 1000000 --interval 100 >/dev/null &
 watch=$!
 within 60 grep -q /dev/perfcounters /proc/$watch/maps
 check "0.14 pfc watch: perfcounters.ko cannot be unloaded while it runs" sh -c 'rmmod pfc_sched; rmmod pfc_syscalls; rmmod pfc_irq; ! rmmod perfcounters 2>/dev/null'
-kill -9 $watch
-wait $watch 2>/dev/null
+kill_and_wait $watch
 check "0.14 pfc watch killed: perfcounters.ko unloads" rmmod perfcounters
 exit $failed

@@ -53,9 +53,7 @@ test_multiplexed() {
 }
 
 plan 8
-insmod /modules/perfcounters.ko
-insmod /modules/perfmon.ko
-insmod /modules/pfm_intel.ko
+insmod_each perfcounters perfmon pfm_intel
 check "1.16 pfc stat: an event of counter 2 only, by raw code, is exact" test_exact r0148:u 250000
 check "1.16 pfc stat: an event of counter 2 only, by libpfm4's name, is exact" test_exact L1D_PEND_MISS:PENDING:u 250000
 check "1.16 pfc stat: an event of counter 1 only is exact" test_exact r01c0:u 2000000

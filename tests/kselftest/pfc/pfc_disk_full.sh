@@ -59,9 +59,7 @@ is_readable() { # FILE
 }
 test_command() { # OPTION...
 	mount_full 100
-	pfc record -F 2000 -g -o full/r "$@" sh -c "$until_full" $program 2>words
-	rc=$?
-	cat words
+	with_words pfc record -F 2000 -g -o full/r "$@" sh -c "$until_full" $program
 	ls -lA full
 	is_readable full/r
 	readable=$?
@@ -73,9 +71,7 @@ test_command() { # OPTION...
 # which the disk has no room.
 test_switch_output() {
 	mount_full 100
-	pfc record -F 2000 -g -o full/r --switch-output sh -c "$until_full" $program USR2 2>words
-	rc=$?
-	cat words
+	with_words pfc record -F 2000 -g -o full/r --switch-output sh -c "$until_full" $program USR2
 	ls -lA full
 	set -- full/r.*
 	is_readable "$1"
@@ -88,9 +84,7 @@ test_switch_output() {
 test_overwrite() {
 	mount_full 100
 	dd if=/dev/zero of=full/fill bs=4k 2>/dev/null
-	pfc record -F 1000 -m 1 -o full/r --overwrite --switch-output sh -c "$until_full" $program USR2 2>words
-	rc=$?
-	cat words
+	with_words pfc record -F 1000 -m 1 -o full/r --overwrite --switch-output sh -c "$until_full" $program USR2
 	files=$(ls -A full)
 	umount_full
 	echo "status $rc, files: $files"
@@ -99,15 +93,11 @@ test_overwrite() {
 }
 test_process() {
 	mount_full 100
-	$program calls 100000000000 &
-	victim=$!
-	pfc record -F 2000 -g -p $victim -o full/r 2>words
-	rc=$?
-	cat words
+	run_victim $program calls 100000000000
+	with_words pfc record -F 2000 -g -p $victim -o full/r
 	is_readable full/r
 	readable=$?
-	kill -9 $victim
-	wait $victim 2>/dev/null
+	kill_and_wait $victim
 	umount_full
 	echo "status $rc"
 	[ $rc = 2 ] && [ $readable = 0 ]
@@ -116,9 +106,7 @@ test_no_room_at_all() {
 	mount_full 100
 	echo old >full/r
 	dd if=/dev/zero of=full/fill bs=4k 2>/dev/null
-	pfc record -F 2000 -o full/r sh -c 'touch ended' 2>words
-	rc=$?
-	cat words
+	with_words pfc record -F 2000 -o full/r sh -c 'touch ended'
 	ls -lA full
 	content=$(cat full/r)
 	umount_full
@@ -140,16 +128,13 @@ test_limit_of_size() {
 }
 test_killed() { # OPTION...
 	rm -f k k.*
-	$program calls 100000000000 &
-	victim=$!
+	run_victim $program calls 100000000000
 	pfc record -F 500 -g "$@" -p $victim -o k 2>/dev/null &
 	recorder=$!
 	within 60 eval 'has_samples k* 20'
 	rc=$?
-	kill -9 $recorder
-	wait $recorder 2>/dev/null
-	kill -9 $victim
-	wait $victim 2>/dev/null
+	kill_and_wait $recorder
+	kill_and_wait $victim
 	ls -lA k*
 	pfc report -i k* >table || return 1
 	head -n 12 table
@@ -159,9 +144,7 @@ test_killed() { # OPTION...
 # that pfc trace reports. Succeeds if pfc trace reports the full disk, and the program has ended.
 trace_into() { # FILE FORMAT
 	rm -f ended
-	pfc trace start full -e 'app:*' -s 1M --format $2 -o $1 -- sh -c "$app app $nr_events 0; touch ended" 2>words
-	rc=$?
-	cat words
+	with_words pfc trace start full -e 'app:*' -s 1M --format $2 -o $1 -- sh -c "$app app $nr_events 0; touch ended"
 	events=$(sed -n "s/^\[ pfc trace: \([0-9]*\) events, .* in .* \]/\1/p" words)
 	[ $rc = 2 ] && [ -e ended ] &&
 		grep -q "^pfc: cannot write to $1: No space left on device (os error 28); the recording is not complete: $events events, " words
@@ -192,14 +175,12 @@ has_events() { # TRACE NUMBER
 test_snapshot() {
 	mount_full 100
 	pfc trace start box -e 'app:*' -s 256K --flight
-	$app app -1 0 &
-	victim=$!
+	run_victim $app app -1 0
 	# The text of 2,000 events is larger than the disk.
 	within 60 has_events box 2000
 	pfc trace snapshot box --format text -o full/s 2>words
 	rc=$?
-	kill -9 $victim
-	wait $victim 2>/dev/null
+	kill_and_wait $victim
 	pfc trace stop box
 	cat words
 	lines=$(grep -c 'app:step: n=' full/s)
@@ -227,9 +208,7 @@ test_export() {
 	mount_full 100
 	echo old >full/e
 	dd if=/dev/zero of=full/fill bs=4k 2>/dev/null
-	pfc export --openmetrics -o full/e 2>words
-	rc=$?
-	cat words
+	with_words pfc export --openmetrics -o full/e
 	ls -A full
 	content=$(cat full/e) files=$(ls -A full | wc -l)
 	umount_full
@@ -240,13 +219,7 @@ if [ -n "${LONG:-}" ]; then plan 15; else plan 12; fi
 cd /tmp || exit 1
 unload_modules
 begin_few_symbols
-insmod /modules/perfcounters.ko
-insmod /modules/perfmon.ko
-insmod /modules/ppa.ko
-insmod /modules/perftrace.ko
-insmod /modules/pfm_soft.ko
-insmod /modules/pfm_ring.ko
-insmod /modules/pfc_sched.ko
+insmod_each perfcounters perfmon ppa perftrace pfm_soft pfm_ring pfc_sched
 check "1.9 pfc record on a full disk: the samples before are readable, the command ends" test_command
 if_long check "1.9 pfc record -a on a full disk: the command beside it ends" test_command -a --
 if_long check "2.7 pfc record --switch-output on a full disk: the samples before are readable, the command ends" test_switch_output

@@ -135,11 +135,7 @@ check "doctor no module loaded: status 1 for user nobody" run_doctor_as nobody 1
 check "doctor module of another kernel: a problem with the kernel's message" test_other_kernel
 check "doctor module not installed: a problem with its remedy" test_not_installed
 check "doctor compressed module: it is found" test_compressed
-insmod /modules/perfcounters.ko
-insmod /modules/perfmon.ko
-insmod /modules/ppa.ko
-insmod /modules/perftrace.ko
-insmod /modules/pfm_soft.ko
+insmod_each perfcounters perfmon ppa perftrace pfm_soft
 check "doctor modules loaded and installed: no problem" test_clean
 check "doctor kernel of a supported series: ok" test_supported_kernel
 check "doctor no PMU: a note, status 0" test_no_pmu

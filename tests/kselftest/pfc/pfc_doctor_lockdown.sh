@@ -38,9 +38,7 @@ test_refused() {
 
 plan 6
 mount -t securityfs securityfs /sys/kernel/security
-insmod /modules/perfcounters.ko
-insmod /modules/perfmon.ko
-insmod /modules/pfm_amd.ko
+insmod_each perfcounters perfmon pfm_amd
 check "doctor no lockdown, no signatures required: ok" sh -c '. /tests/doctor.sh; run_doctor 0; has_finding ok machine lockdown off && has_finding ok machine signatures "not required"'
 check "doctor signatures required, modules loaded: ok" test_signed_only
 check "doctor lockdown for integrity, modules loaded: a note" test_integrity

@@ -29,7 +29,6 @@ static void *sleeper(void *arg)
 	return NULL;
 }
 
-/* Starts @n threads, which sleep until the process is killed. */
 static int start_sleepers(int n)
 {
 	pthread_attr_t small;
@@ -57,7 +56,6 @@ static void count_signal(int signal)
 	nr_signals++;
 }
 
-/* Tests that SIGSTOP stops a child until SIGCONT, and that each signal arrives once. */
 static int test_signals(void)
 {
 	pid_t child = fork();
@@ -252,10 +250,7 @@ int main(int argc, char **argv)
 	if (argc > 1)
 		return run_work(argv, argc > 3 ? atoi(argv[3]) : 0);
 	m = guest_model();
-	/*
-	 * Address randomization is turned off, because the number of instructions in string
-	 * functions depends on addresses.
-	 */
+	/* Instructions in string functions depend on addresses. */
 	bail_if(personality(ADDR_NO_RANDOMIZE) < 0, "personality");
 	plan(16);
 	pfm_load_modules(m);

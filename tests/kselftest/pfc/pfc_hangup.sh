@@ -103,8 +103,7 @@ test_record_nohup() {
 	kill -HUP $command
 	run_for $victim $nap
 	! has_ended $command || { cat words; return 1; }
-	kill -INT $command
-	wait $command
+	interrupt $command
 	rc=$?
 	echo "status $rc"
 	[ $rc = 0 ] && has_busy_samples r
@@ -130,12 +129,9 @@ if [ -n "${LONG:-}" ]; then plan 14; else plan 10; fi
 mkdir -p /tmp/hangup
 cd /tmp/hangup || exit 1
 unload_modules
-for m in perfcounters perfmon perftrace ppa pfm_soft pfm_ring; do
-	insmod /modules/$m.ko
-done
+insmod_each perfcounters perfmon perftrace ppa pfm_soft pfm_ring
 begin_few_symbols
-$program calls 100000000000 &
-victim=$!
+run_victim $program calls 100000000000
 check "1.9 pfc record -a: a hangup ends it, and the file is complete" test_record_all
 check "1.9 pfc record COMMAND: a hangup ends the command, whose status is kept" test_record_command
 check "1.9 pfc record -a COMMAND: a hangup ends the command by SIGTERM" test_record_beside -a
@@ -150,8 +146,7 @@ check "1.9 pfc record: a hangup that is ignored does not end it" test_record_noh
 if_long check "1.16 pfc stat: a hangup ends it, and the counts are written" test_stat
 check "3.11 pfc trace start: a hangup ends the trace, and the file is complete" test_trace
 check "4.4 pfc ppa record: a hangup ends it, and the file is complete" test_ppa
-kill -9 $victim
-wait $victim 2>/dev/null
+kill_and_wait $victim
 end_few_symbols
 unload_modules
 cd /tmp || exit 1

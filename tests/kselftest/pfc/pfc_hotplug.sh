@@ -68,8 +68,7 @@ suspend_cpus() { # NUMBER
 # The function that makes the gap in which CPU 1 is offline: cycle or suspend_cpus.
 gap=cycle
 stop() {
-	kill -INT $pid
-	wait $pid
+	interrupt $pid
 	rc=$?
 	cat said_by_pfc
 	[ $rc = 0 ]
@@ -171,11 +170,9 @@ test_taken() { # VERB ARGUMENT...
 	within 60 has_contexts $other 1
 	kill -CONT $pid
 	within 60 lacks_contexts $pid 2
-	kill -INT $pid
-	wait $pid
+	interrupt $pid
 	rc=$?
-	kill -INT $other
-	wait $other
+	interrupt $other
 	cat said_by_pfc
 	[ $rc = 2 ] && grep -q "^pfc: cannot $verb CPU 1 again: " said_by_pfc
 }
@@ -183,8 +180,7 @@ test_taken() { # VERB ARGUMENT...
 # After the file $dir/more exists, $b spins.
 start_victim() {
 	rm -f $dir/go $dir/more
-	$a until $dir/go exec $b until $dir/more spin 200 &
-	victim=$!
+	run_victim $a until $dir/go exec $b until $dir/more spin 200
 }
 # Makes $victim execute $b on CPU 1 and spin on CPU 0. The samples of the spin must have names of $b.
 exec_on_cpu1() {
@@ -238,10 +234,7 @@ test_suspend() {
 
 unload_modules
 taskset -p 1 $$ >/dev/null
-insmod /modules/perfcounters.ko
-insmod /modules/perfmon.ko
-insmod /modules/pfm_soft.ko
-insmod /modules/pfm_ring.ko
+insmod_each perfcounters perfmon pfm_soft pfm_ring
 if [ -n "${LONG:-}" ]; then plan 16; else plan 9; fi
 cd /tmp || exit 1
 begin_few_symbols

@@ -19,40 +19,33 @@ program=/tests/pfc_follow
 nr_threads=61
 few=40
 
+# Runs a command with a limit of open files.
+limited() { # OPTION LIMIT COMMAND...
+	(
+		ulimit $1 $2
+		shift 2
+		exec "$@"
+	)
+}
 has_threads() { # PID NR
 	[ "$(ls /proc/$1/task | wc -l)" = "$2" ]
 }
 test_above_soft_limit() { # COMMAND...: of pfc, without a target
 	rm -f soft
-	(
-		ulimit -Sn $few
-		"$@" -p $victim -- sh -c 'ulimit -Sn >soft' 2>words
-	)
-	rc=$?
-	cat words
+	with_words limited -Sn $few "$@" -p $victim -- sh -c 'ulimit -Sn >soft'
 	echo "status $rc, limit of the command $(cat soft)"
 	[ $rc = 0 ] && [ "$(cat soft)" = $few ]
 }
 test_limit_of_command() { # COMMAND...
 	rm -f soft
-	(
-		ulimit -Sn $few
-		"$@" -- sh -c 'ulimit -Sn >soft' 2>words
-	)
-	rc=$?
-	cat words
+	with_words limited -Sn $few "$@" -- sh -c 'ulimit -Sn >soft'
 	echo "status $rc, limit of the command $(cat soft)"
 	[ $rc = 0 ] && [ "$(cat soft)" = $few ]
 }
 test_refused() { # WORDS COMMAND...
 	local what=$1
 	shift
-	(
-		ulimit -n $few
-		"$@" -p $victim true 2>words
-	)
-	rc=$?
-	cat words
+	with_words limited -n $few "$@" -p $victim true
 	[ $rc = 2 ] && grep -q "^pfc: cannot $what thread [0-9]*: Too many open files (os error 24); the limit of open files is $few: raise it (ulimit -Hn)" words
 }
 # Tests a limit of open files that allows a context for each thread of the victim, and few other
@@ -85,17 +78,9 @@ test_missed() { # MESSAGE COMMAND...
 	local message=$1
 	shift
 	rm -f ended
-	(
-		ulimit -n 24
-		"$@" -- sh -c "$with_threads" $program 0 2>words
-	)
-	rc=$?
-	(
-		ulimit -n 24
-		"$@" -- sh -c "$with_threads" $program 5 2>more_words
-	)
+	limited -n 24 "$@" -- sh -c "$with_threads" $program 5 2>more_words
 	kept=$?
-	cat words
+	with_words limited -n 24 "$@" -- sh -c "$with_threads" $program 0
 	echo "status $rc and $kept"
 	[ $rc = 2 ] && [ $kept = 5 ] && [ -e ended ] &&
 		grep -qE "^pfc: [0-9]+ threads $message: Too many open files \(os error 24\); the limit of open files is 24: raise it" words
@@ -103,12 +88,7 @@ test_missed() { # MESSAGE COMMAND...
 # Tests a command with more threads than the soft limit of open files allows contexts.
 test_threads_of_command() { # COMMAND...
 	rm -f ended
-	(
-		ulimit -Sn 24
-		"$@" -- sh -c "$with_threads" $program 0 2>words
-	)
-	rc=$?
-	cat words
+	with_words limited -Sn 24 "$@" -- sh -c "$with_threads" $program 0
 	echo "status $rc"
 	[ $rc = 0 ] && [ -e ended ] && ! grep -q "were not counted\|are missing" words
 }
@@ -118,10 +98,7 @@ test_threads_of_command() { # COMMAND...
 test_messages() { # COMMAND...
 	local limit nr_failed=0 in_a_row=0
 	for limit in 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do
-		(
-			ulimit -n $limit
-			exec "$@"
-		) >/dev/null 2>words
+		limited -n $limit "$@" >/dev/null 2>words
 		rc=$?
 		if [ $rc = 0 ]; then
 			in_a_row=$((in_a_row + 1))
@@ -138,9 +115,7 @@ test_messages() { # COMMAND...
 }
 # Runs a command in a mount namespace without the file system that is mounted at a directory.
 without() { # DIRECTORY COMMAND...
-	unshare -m sh -c 'umount -l $0 && exec "$@"' "$@" 2>words
-	rc=$?
-	cat words
+	with_words unshare -m sh -c 'umount -l $0 && exec "$@"' "$@"
 	[ $rc = 2 ]
 }
 test_no_sys() {
@@ -152,9 +127,7 @@ test_no_proc() {
 		grep -q '^pfc: cannot read /proc/1/task: No such file or directory (os error 2); /proc is not mounted: mount -t proc proc /proc$' words
 }
 test_no_process() {
-	pfc stat -p 99999999 -e task-clock true 2>words
-	rc=$?
-	cat words
+	with_words pfc stat -p 99999999 -e task-clock true
 	[ $rc = 2 ] && grep -q '^pfc: no process 99999999$' words
 }
 test_output() { # MESSAGE COMMAND...
@@ -169,15 +142,8 @@ test_output() { # MESSAGE COMMAND...
 plan 23
 cd /tmp || exit 1
 unload_modules
-insmod /modules/perfcounters.ko
-insmod /modules/perfmon.ko
-insmod /modules/ppa.ko
-insmod /modules/perftrace.ko
-insmod /modules/pfm_soft.ko
-insmod /modules/pfm_ring.ko
-insmod /modules/pfc_sched.ko
-$program sleepers $((nr_threads - 1)) &
-victim=$!
+insmod_each perfcounters perfmon ppa perftrace pfm_soft pfm_ring pfc_sched
+run_victim $program sleepers $((nr_threads - 1))
 within 60 has_threads $victim $nr_threads
 check "1.6 pfc stat -p: more threads than the soft limit of open files" test_above_soft_limit pfc stat -e task-clock -o counts
 check "1.6 pfc record -p: more threads than the soft limit of open files" test_above_soft_limit pfc record -o r

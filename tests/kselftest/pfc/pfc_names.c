@@ -26,7 +26,6 @@
 static char own_path[200];
 static volatile __u64 work_done;
 
-/* The function that uses nearly all processor time of a "spin" step. */
 __attribute__((noinline)) void alpha_hot(__u64 rounds)
 {
 	while (rounds--)
@@ -66,10 +65,7 @@ static void vdso_hot(__u64 rounds)
 		clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
 }
 
-/*
- * Writes code to a mapping and executes it. Lists the code in /tmp/perf-PID.map, as JIT compilers
- * do.
- */
+/* Lists the code in /tmp/perf-PID.map, as JIT compilers do. */
 static int spin_compiled(const char *mapping, __u64 ms)
 {
 	/* The machine code of bare_hot(). */
@@ -146,7 +142,6 @@ static char *find_build_id(char *file, size_t *len)
 	return NULL;
 }
 
-/* Reads this program's file; the caller frees it. */
 static char *read_own_file(size_t *size)
 {
 	int fd = open("/proc/self/exe", O_RDONLY);
@@ -178,7 +173,6 @@ static void make_twin(char *file, size_t size)
 		memcpy(pos, TWIN_NAME, strlen(TWIN_NAME));
 }
 
-/* Writes a copy of this program, or of its twin, with or without a build id. */
 static int write_copy(const char *path, bool twin, bool with_id)
 {
 	size_t size, len;

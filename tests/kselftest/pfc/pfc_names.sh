@@ -33,18 +33,6 @@ run_pfc() { # ARGUMENT...
 exec_pfc() { # ARGUMENT...
 	if [ -n "$via" ]; then exec $a "$via" exec pfc "$@"; else exec pfc "$@"; fi
 }
-# Succeeds if the process sleeps in three successive checks.
-has_slept() { # PID
-	local state
-	for _ in 1 2 3; do
-		read -r _ _ state _ <"/proc/$1/stat"
-		[ "$state" = S ] || return 1
-		sleep 0.1
-	done
-}
-wait_started() { # PID
-	within 20 is_in_poll $1 && has_open $1 /dev/perfmon && catches_int $1
-}
 # Runs pfc report on a file of samples. Writes the shares of threads, files and functions to $table,
 # and the messages of pfc report to $words.
 table=report words=report_words
@@ -195,8 +183,7 @@ test_mount_namespace_in_top() {
 	within 20 grep -q /it /proc/$victim/maps
 	touch $dir/go
 	run_pfc top -p $victim --plain -I 300 --count 2 >tables 2>said_by_top
-	kill -9 $victim
-	wait $victim 2>/dev/null
+	kill_and_wait $victim
 	cat tables said_by_top
 	grep -q betaa_hot tables && ! grep -q alpha_hot tables
 }
@@ -234,11 +221,9 @@ test_pid_namespace_process() {
 }
 # A message reports that the CPUs also ran processes that have no id in the pid namespace of pfc.
 test_pid_namespace_cpus() {
-	$a spin 1000000 &
-	victim=$!
+	run_victim $a spin 1000000
 	$a pidns exec pfc record -a -F 1000 -o x $a spin $ms 2>said_by_pfc
-	kill -9 $victim
-	wait $victim 2>/dev/null
+	kill_and_wait $victim
 	cat said_by_pfc
 	report x
 	grep -q 'pid name space' said_by_pfc && [ "$(percent_of alpha_hot a)" -ge 15 ] && [ "$(percent_of alpha_hot swapper)" = 0 ]
@@ -256,8 +241,7 @@ test_function_name() { # PERCENT FUNCTION FILE STEP...
 # process id in the container.
 test_perf_map_in_container() {
 	mkdir -p $dir/tmp
-	$a pidns bind $dir/tmp /tmp compiled anon 1000000 &
-	victim=$!
+	run_victim $a pidns bind $dir/tmp /tmp compiled anon 1000000
 	within 20 has_child $victim || return 1
 	read -r child <"/proc/$victim/task/$victim/children"
 	child=${child%% *}
@@ -270,9 +254,6 @@ test_perf_map_in_container() {
 	kill -9 $child $victim
 	wait $victim 2>/dev/null
 	[ $rc = 0 ] && [ "$(percent_of compiled_hot)" -ge 50 ]
-}
-has_child() { # PID
-	grep -q . "/proc/$1/task/$1/children"
 }
 # Call stacks must show inlined functions. The report must list the samples of an inlined function
 # under the function that contains its code.
@@ -304,11 +285,9 @@ test_lost_records() {
 	within 60 catches_int $recorder
 	kill -STOP $recorder
 	taskset 1 sh -c 'n=0; while [ $n -lt 2500 ]; do $0 spin 0; n=$((n + 1)); done' $a
-	kill -CONT $recorder
-	# The kernel writes the number of lost records with the next record for which there is room.
-	sleep 1
-	taskset 1 $a spin 0
+	# SIGINT is pending when pfc continues, so the kernel may write no LOST record before pfc ends.
 	kill -INT $recorder
+	kill -CONT $recorder
 	wait $recorder
 	rc=$?
 	cat said_by_pfc
@@ -334,10 +313,7 @@ if [ -n "${LONG:-}" ]; then plan 38; else plan 12; fi
 cd /tmp || exit 1
 begin_few_symbols
 unload_modules
-insmod /modules/perfcounters.ko
-insmod /modules/perfmon.ko
-insmod /modules/pfm_soft.ko
-insmod /modules/pfm_ring.ko
+insmod_each perfcounters perfmon pfm_soft pfm_ring
 rm -rf $dir /tmp/nobody
 mkdir -p $dir /tmp/nobody
 chmod 777 /tmp/nobody

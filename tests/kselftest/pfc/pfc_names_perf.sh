@@ -181,17 +181,11 @@ record_processes() {
 	wait $container $deleted
 	return $rc
 }
-has_child() { # PID
-	grep -q . "/proc/$1/task/$1/children"
-}
 
 plan 22
 cd /tmp || exit 1
 unload_modules
-insmod /modules/perfcounters.ko
-insmod /modules/perfmon.ko
-insmod /modules/pfm_soft.ko
-insmod /modules/pfm_ring.ko
+insmod_each perfcounters perfmon pfm_soft pfm_ring
 rm -rf $dir
 mkdir -p $dir
 echo 1 >/proc/sys/vm/nr_hugepages

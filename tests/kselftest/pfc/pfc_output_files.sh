@@ -45,8 +45,7 @@ begin_record() { # FILE PROCESS
 	within 60 catches_int $recorder && within 60 has_open $recorder /dev/perfmon && run_for $2 $nap
 }
 end_record() { # RECORDER PROCESS
-	kill -INT $1
-	wait $1
+	interrupt $1
 	rc=$?
 	echo "status $rc"
 	cat words.$2
@@ -141,9 +140,7 @@ mkdir -p /tmp/outputs
 cd /tmp/outputs || exit 1
 chmod 755 .
 unload_modules
-for m in perfcounters perfmon perftrace pfm_soft pfm_ring; do
-	insmod /modules/$m.ko
-done
+insmod_each perfcounters perfmon perftrace pfm_soft pfm_ring
 begin_few_symbols
 protected=$(cat /proc/sys/fs/protected_symlinks)
 echo 1 >/proc/sys/fs/protected_symlinks
@@ -161,8 +158,7 @@ check "1.9 pfc record: status 2 if the file is removed" test_removed
 check "1.9 pfc record: only the caller may read the file" test_private
 check "3.11 pfc trace start: an older text is kept if there is no such command" test_no_command text
 check "3.11 pfc trace start: an older JSON is kept if there is no such command" test_no_command perfetto
-kill -9 $busy $other
-wait $busy $other 2>/dev/null
+kill_and_wait $busy $other
 echo "$protected" >/proc/sys/fs/protected_symlinks
 end_few_symbols
 unload_modules

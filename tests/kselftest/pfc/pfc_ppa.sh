@@ -11,6 +11,11 @@
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
 
+# shows ARGUMENT...: runs pfc ppa, and shows its output, which stays in the file `words`.
+shows() {
+	pfc ppa "$@" >words || return 1
+	head -n 20 words
+}
 test_off() {
 	pfc ppa $$ 2>words
 	rc=$?
@@ -19,47 +24,33 @@ test_off() {
 	[ $rc != 0 ] && [ "$(grep -c 'pfc ppa on' words)" = 2 ]
 }
 test_turn_on() {
-	pfc ppa on && pfc ppa status >words || return 1
-	cat words /proc/sys/kernel/ppa
+	pfc ppa on && shows status || return 1
+	cat /proc/sys/kernel/ppa
 	grep -qE '^1	1	0' /proc/sys/kernel/ppa
 }
 test_one_task() {
-	pfc ppa $sleeper >words || return 1
-	cat words
-	grep -q '^All results in micro seconds (\[v2.0\]) [0-9]* cycles/usec [0-9]* CPUs active' words &&
+	shows $sleeper && grep -q '^All results in micro seconds (\[v2.0\]) [0-9]* cycles/usec [0-9]* CPUs active' words &&
 		grep -qE 'Usr +Sys +Int +Total' words && grep -qE 'Rescheds +Scho +Prmpt-Pri +Prmpt-Exp +Avg-Latency' words &&
 		grep -qE 'Sys-Idle +Avg-Ctxt-Dur' words
 }
 test_one_task_json() {
-	pfc ppa --json $sleeper >words || return 1
-	cat words
-	grep -q "\"pid\":$sleeper" words
+	shows --json $sleeper && grep -q "\"pid\":$sleeper" words
 }
 test_all_tasks() {
-	pfc ppa --rows 5 >words || return 1
-	cat words
-	[ "$(wc -l <words)" -gt 4 ]
+	shows --rows 5 && [ "$(wc -l <words)" -gt 4 ]
 }
 test_cpus() {
-	pfc ppa --cpus >words || return 1
-	cat words
-	grep -qi idle words
+	shows --cpus && grep -qi idle words
 }
 test_latencies() {
-	pfc ppa --histogram $sleeper >words || return 1
-	cat words
-	grep -q 'us' words
+	shows --histogram $sleeper && grep -q 'us' words
 }
 test_live() {
-	pfc ppa --top -d 0.1 -n 2 >words || return 1
-	head -n 20 words
-	[ -s words ]
+	shows --top -d 0.1 -n 2 && [ -s words ]
 }
 test_record() {
-	pfc ppa record $sleeper -o recorded -d 20 -t 0.4 && pfc ppa report recorded >words &&
-		pfc ppa report recorded -o drawn.svg || return 1
-	head -n 20 words
-	grep -q '^<svg\|<svg ' drawn.svg
+	pfc ppa record $sleeper -o recorded -d 20 -t 0.4 && shows report recorded &&
+		pfc ppa report recorded -o drawn.svg && grep -q '^<svg\|<svg ' drawn.svg
 }
 # start_unreaped: starts a task whose parent does not reap it. Sets $task and $parent to the IDs of
 # the task and its parent.
@@ -90,9 +81,7 @@ test_live_unreaped() {
 	kill_when_ready $! && [ ! -s errors ] && [ "$(grep -c '^# ' words)" = 5 ]
 }
 test_unprivileged() {
-	pfc ppa 999999999 2>words
-	rc=$?
-	cat words
+	with_words pfc ppa 999999999
 	[ $rc != 0 ]
 }
 # The memory limit of the user is too low for the records of four more tasks.
@@ -106,31 +95,24 @@ test_refused() {
 	grep -q '^pfc_tasks_refused_total [1-9]' words && grep -q '^pfc_tasks_lost_total 0$' words
 }
 test_individually() {
-	pfc ppa on $sleeper >words || return 1
-	cat words
-	grep -qE "^individual +$sleeper$" words && grep -q 'All results' /proc/ppa/$sleeper/ppa &&
-		pfc ppa $sleeper >words && ! pfc ppa $$ 2>words && pfc ppa off $sleeper >words || return 1
-	cat words
-	grep -qE "^individual +none$" words
+	shows on $sleeper && grep -qE "^individual +$sleeper$" words && grep -q 'All results' /proc/ppa/$sleeper/ppa &&
+		pfc ppa $sleeper >words && ! pfc ppa $$ 2>words && shows off $sleeper &&
+		grep -qE "^individual +none$" words
 }
 # The read that returns the last record of an individually accounted task turns accounting off.
 test_individually_ended() {
-	sleep 300 &
-	task=$!
+	run_victim sleep 300
+	task=$victim
 	pfc ppa on $task >words && kill $task || return 1
 	wait $task
-	pfc ppa >words || return 1
-	cat words
-	grep -q "^ *$task .* ended" words
+	shows && grep -q "^ *$task .* ended" words
 }
 test_turn_off() {
 	pfc ppa off && grep -qE '^0	0	0' /proc/sys/kernel/ppa
 }
 test_files_removed() {
 	unload_modules
-	pfc ppa 1 2>words
-	rc=$?
-	cat words
+	with_words pfc ppa 1
 	[ $rc != 0 ] && grep -q 'modprobe ppa' words
 }
 
@@ -138,8 +120,7 @@ plan 17
 cd /tmp || exit 1
 unload_modules
 echo >/proc/sys/kernel/modprobe
-insmod /modules/perfcounters.ko
-insmod /modules/ppa.ko
+insmod_each perfcounters ppa
 # Starts few processes per second, because in an emulated guest each start takes some milliseconds.
 (while :; do sleep 0.05; done) &
 sleeper=$!

@@ -21,29 +21,8 @@ rounds=10000000 rate=1000
 # and sha256sum use together.
 child_rounds=20000000
 
-has_status() { # WANTED COMMAND...
-	local want=$1 rc=0
-	shift
-	"$@" || rc=$?
-	[ $rc = "$want" ] || { echo "status $rc, want $want"; return 1; }
-}
 nr_samples() { # FILE
 	pfc script --json -i "$1" | wc -l
-}
-has_state() { # PID STATE
-	local state
-	read -r _ _ state _ <"/proc/$1/stat"
-	[ "$state" = "$2" ]
-}
-# Succeeds if the process sleeps in three successive checks, which means that it waits for samples.
-has_slept() { # PID
-	for _ in 1 2 3; do
-		has_state $1 S || return 1
-		sleep 0.1
-	done
-}
-wait_started() { # PID
-	within 300 is_in_poll $1 && has_open $1 /dev/perfmon && catches_int $1
 }
 # Prints the percentage in the first row of the report of FILE if the row is that of FUNCTION, or 0
 # if the row is that of another function.
@@ -69,15 +48,11 @@ retry_longer() { # COMMAND...
 
 test_no_module() {
 	rm -f x
-	su nobody -s /bin/sh -c "pfc record -o x true" 2>words
-	rc=$?
-	cat words
+	with_words su nobody -s /bin/sh -c "pfc record -o x true"
 	[ $rc = 2 ] && grep -q "modprobe perfmon" words && [ ! -e x ]
 }
 test_no_format() {
-	pfc record -o x true 2>words
-	rc=$?
-	cat words
+	with_words pfc record -o x true
 	[ $rc = 2 ] && grep -q "modprobe pfm_ring" words && [ ! -e x ]
 }
 test_plain_record() {
@@ -137,36 +112,30 @@ test_kernel() {
 	grep -q '\[kernel.kallsyms\] *\[k\] [a-z]' table
 }
 test_all_targets() {
-	taskset -c 0 $program calls 100000000000 &
-	victim=$!
+	run_victim taskset -c 0 $program calls 100000000000
 	pfc record -a -F $rate -o all -- sh -c "$run_for" $victim $nap
 	rc=$?
 	pfc record -p $victim -F $rate -o one -- sh -c "$run_for" $victim $nap || rc=1
 	pfc record -C 0 -F 100 -o cpu -- sh -c "$run_for" $victim $nap || rc=1
-	kill -9 $victim
-	wait $victim 2>/dev/null
+	kill_and_wait $victim
 	pfc report -i all >table
 	head -n 15 table
 	[ $rc = 0 ] && grep -q work_inner table && [ "$(percent_of one work_inner)" -ge 80 ] && [ "$(pfc report -i cpu --sort cpu | grep -v '^#' | awk 'NF { print $2 }')" = 0 ]
 }
 test_until_interrupted() {
-	$program calls 100000000000 &
-	victim=$!
+	run_victim $program calls 100000000000
 	pfc record -p $victim -F 200 -o u &
 	recorder=$!
 	wait_started $recorder
 	run_for $victim $nap
-	kill -INT $recorder
-	wait $recorder
+	interrupt $recorder
 	rc=$?
-	kill -9 $victim
-	wait $victim 2>/dev/null
+	kill_and_wait $victim
 	[ $rc = 0 ] && [ "$(nr_samples u)" -gt 5 ]
 }
 test_flight_recorder() {
 	rm -f f f.*
-	$program calls 100000000000 &
-	victim=$!
+	run_victim $program calls 100000000000
 	pfc record --overwrite --switch-output -p $victim -F 1000 -m 1 -o f &
 	recorder=$!
 	wait_started $recorder
@@ -174,11 +143,9 @@ test_flight_recorder() {
 	kill -USR2 $recorder
 	within 60 sh -c 'ls f.*'
 	run_for $victim $nap
-	kill -INT $recorder
-	wait $recorder
+	interrupt $recorder
 	rc=$?
-	kill -9 $victim
-	wait $victim 2>/dev/null
+	kill_and_wait $victim
 	ls -l f*
 	[ $rc = 0 ] && [ "$(ls f.* | wc -l)" = 2 ] || return 1
 	for file in f.*; do
@@ -190,8 +157,7 @@ test_flight_recorder() {
 }
 test_switched() {
 	rm -f s s.*
-	$program calls 100000000000 &
-	victim=$!
+	run_victim $program calls 100000000000
 	pfc record --switch-output -p $victim -F 200 -o s &
 	recorder=$!
 	wait_started $recorder
@@ -199,10 +165,8 @@ test_switched() {
 	kill -USR2 $recorder
 	within 60 sh -c 'ls s.*'
 	run_for $victim $nap
-	kill -INT $recorder
-	wait $recorder
-	kill -9 $victim
-	wait $victim 2>/dev/null
+	interrupt $recorder
+	kill_and_wait $victim
 	[ "$(ls s.* | wc -l)" = 2 ] || { ls; return 1; }
 	for file in s.*; do
 		[ "$(percent_of "$file" work_inner)" -ge 80 ] || return 1
@@ -211,8 +175,7 @@ test_switched() {
 # test_lost [STOP]: if STOP is given, the sampled program is stopped, so no sample follows the lost
 # samples.
 test_lost() {
-	$program calls 100000000000 &
-	victim=$!
+	run_victim $program calls 100000000000
 	pfc record -c 1000000 -e task-clock -m 1 -p $victim -o l 2>words &
 	recorder=$!
 	wait_started $recorder
@@ -226,10 +189,8 @@ test_lost() {
 	# kernel writes a LOST record to the ring.
 	within 300 has_slept $recorder
 	[ -n "${1:-}" ] || run_for $victim $nap
-	kill -INT $recorder
-	wait $recorder
-	kill -9 $victim
-	wait $victim 2>/dev/null
+	interrupt $recorder
+	kill_and_wait $victim
 	cat words
 	said=$(sed -n 's/.*samples), \([0-9]*\) lost.*/\1/p' words)
 	kept=$(pfc report -i l | sed -n 's/^# Total Lost Samples: //p')
@@ -242,9 +203,7 @@ test_flamegraph() {
 }
 test_truncated_file() {
 	head -c 500 a >b
-	pfc report -i b 2>words
-	rc=$?
-	cat words
+	with_words pfc report -i b
 	[ $rc = 2 ] && grep -q "is truncated" words
 }
 test_two_events() {
@@ -288,9 +247,7 @@ test_file_of_perf() {
 }
 test_compressed_file_of_perf() {
 	perf record -z -F 500 -g -o theirs.data $program calls $rounds 2>/dev/null || return 1
-	pfc report -i theirs.data 2>words
-	rc=$?
-	cat words
+	with_words pfc report -i theirs.data
 	[ $rc = 2 ] && grep -q '^pfc: .*theirs.data: it is compressed, .*(perf record -z' words
 }
 test_stdin() { # FILE
@@ -315,16 +272,10 @@ test_two_events_of_perf() {
 		grep -q "event 'cycles:u'" table && grep -q "event 'instructions:u'" table
 }
 check_with_perf() { # NAME COMMAND...
-	case $(command -v perf) in
-	'') n=$((n + 1)) && echo "ok $n $1 # SKIP there is no perf here" ;;
-	*) check "$@" ;;
-	esac
+	if command -v perf >/dev/null; then check "$@"; else skip "$1" "there is no perf here"; fi
 }
 check_with_pmu() { # NAME COMMAND...
-	case ${PMU:-} in
-	'') n=$((n + 1)) && echo "ok $n $1 # SKIP there is no PMU here" ;;
-	*) check "$@" ;;
-	esac
+	if [ -n "${PMU:-}" ]; then check "$@"; else skip "$1" "there is no PMU here"; fi
 }
 
 plan 35
@@ -334,8 +285,7 @@ begin_few_symbols
 # Keeps the kernel from loading missing modules.
 echo >/proc/sys/kernel/modprobe
 check "1.9 pfc record without perfmon.ko, not as root: status 2, it names modprobe perfmon" test_no_module
-insmod /modules/perfcounters.ko
-insmod /modules/perfmon.ko
+insmod_each perfcounters perfmon
 [ -z "${PMU:-}" ] || insmod /modules/pfm_intel.ko
 insmod /modules/pfm_soft.ko
 check "1.9 pfc record without pfm_ring.ko: status 2, it names the module" test_no_format

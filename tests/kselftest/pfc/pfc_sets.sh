@@ -85,9 +85,7 @@ test_one_set() {
 			exit !(time[1] == time[2] && time[15] == time[16] && r > 7.99 && r < 8.01 && s > 155 && s < 168) }' all
 }
 test_too_large() {
-	pfc stat -e "{$many}" true 2>words
-	rc=$?
-	cat words
+	with_words pfc stat -e "{$many}" true
 	[ $rc = 2 ] && grep -q '^pfc: cannot count {.*} together: no counter is left' words
 }
 test_braces() {
@@ -122,9 +120,7 @@ test_long_cascade() {
 	[ "$(grep -c '^[0-9]*,,branches:u' after)" = 12 ]
 }
 test_no_threshold() {
-	pfc stat --cascade instructions:u -e cycles true 2>words
-	rc=$?
-	cat words
+	with_words pfc stat --cascade instructions:u -e cycles true
 	[ $rc = 2 ] && grep -q 'branch-misses=1000' words
 }
 # Succeeds if the true value is within the error bar in at least $share % of the runs, each with
@@ -161,10 +157,7 @@ plan 15
 cd /tmp || exit 1
 unload_modules
 echo >/proc/sys/kernel/modprobe
-insmod /modules/perfcounters.ko
-insmod /modules/perfmon.ko
-insmod /modules/$description.ko
-insmod /modules/pfm_soft.ko
+insmod_each perfcounters perfmon $description pfm_soft
 check "1.12 pfc stat: more events than counters run by turns" test_multiplexed
 check "1.12 pfc stat: the shares of all sets add up to 100 %" test_shares
 check "1.12 pfc stat, text: share and error bar of each event" test_whole_words
@@ -185,7 +178,7 @@ if command -v perf >/dev/null; then
 	check "1.12 perf stat: scaled values of the same runs" test_beside_other
 	sed 's/^/# perf /' perfs
 else
-	echo "ok 15 1.12 perf stat: scaled values of the same runs # SKIP there is no perf here"
+	skip "1.12 perf stat: scaled values of the same runs" "there is no perf here"
 fi
 rm -f all one exact.* after words plot theirs perfs said
 unload_modules

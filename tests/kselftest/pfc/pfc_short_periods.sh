@@ -51,38 +51,28 @@ online="echo 1 >/sys/devices/system/cpu/cpu1/online"
 # online in test_cpu1_online().
 test_cpu1_offline() { # FORM
 	load_for_cpu0
-	taskset -c 0 pfc stat $(format_options $1) -e $eight $program spin 1000000 2>words
-	rc=$?
-	cat words
+	with_words taskset -c 0 pfc stat $(format_options $1) -e $eight $program spin 1000000
 	[ $rc = 0 ] && nr_marked_is $1 elsewhere 0 && ! grep -qE "ended early|omitted" words
 }
 test_cpu1_online() { # FORM
 	load_for_cpu0
-	taskset -c 0 pfc stat $(format_options $1) -e $eight sh -c "$program spin 1000000; $online; taskset -c 1 $program spin 1000000; exit 7" 2>words
-	rc=$?
-	cat words
+	with_words taskset -c 0 pfc stat $(format_options $1) -e $eight sh -c "$program spin 1000000; $online; taskset -c 1 $program spin 1000000; exit 7"
 	[ $rc = 7 ] && nr_marked_is $1 elsewhere 8 && grep -qE "^pfc: counting thread [0-9]+ omitted the time on CPUs that lack some of the registers; " words
 }
 test_record() {
 	load_for_cpu0
-	taskset -c 0 pfc record -c 100000 -e $eight -o x sh -c "$program spin 1000000; $online; taskset -c 1 $program spin 1000000; exit 7" 2>words
-	rc=$?
-	cat words
+	with_words taskset -c 0 pfc record -c 100000 -e $eight -o x sh -c "$program spin 1000000; $online; taskset -c 1 $program spin 1000000; exit 7"
 	[ $rc = 7 ] && grep -qE "^pfc: sampling thread [0-9]+ omitted the time on CPUs that lack some of the registers; " words
 }
 # The description contains both CPUs. The eight events are multiplexed on the counters that both
 # CPUs have, whichever CPU the program is on.
 test_multiplexed() { # FORM
-	pfc stat $(format_options $1) -e $eight sh -c "taskset -c 0 $program spin 1000000; taskset -c 1 $program spin 1000000; exit 7" 2>words
-	rc=$?
-	cat words
+	with_words pfc stat $(format_options $1) -e $eight sh -c "taskset -c 0 $program spin 1000000; taskset -c 1 $program spin 1000000; exit 7"
 	[ $rc = 7 ] && nr_marked_is $1 elsewhere 0 && ! grep -qE "ended early|omitted|not counted" words
 }
 # Each CPU executes 2,000,000 instructions of the loop, and 1/8 of them are branches.
 test_all_cpus() {
-	pfc stat -a -x, -e branches:u sh -c "taskset -c 0 $program spin 1000000; taskset -c 1 $program spin 1000000" 2>words
-	rc=$?
-	cat words
+	with_words pfc stat -a -x, -e branches:u sh -c "taskset -c 0 $program spin 1000000; taskset -c 1 $program spin 1000000"
 	count=$(sed -n 's/^\([0-9]*\),.*branches:u.*/\1/p' words)
 	[ $rc = 0 ] && [ "${count:-0}" -ge 500000 ] && ! grep -q "not counted" words
 }
@@ -90,9 +80,7 @@ test_all_cpus() {
 # CPU 0 has eight counters, so all events are counted there all the time. With -a, the events take
 # turns on the counters that both CPUs have.
 test_eight_events() { # OPTION NR
-	pfc stat $1 -x, -e $eight taskset -c 0 $program spin 1000000 2>words
-	rc=$?
-	cat words
+	with_words pfc stat $1 -x, -e $eight taskset -c 0 $program spin 1000000
 	nr=$(grep -c ',branches:u,.*,100\.00,' words)
 	[ $rc = 0 ] && [ "$nr" = $2 ] && ! grep -q "not counted" words
 }
@@ -127,9 +115,7 @@ periods=10000
 test_lost_samples() {
 	echo 0 >$parameters/max_sample_percent
 	echo 1000 >$parameters/max_sample_rate
-	pfc record -c 10000 -e instructions:u -o x $program spin $((periods * 5000)) 2>words
-	rc=$?
-	cat words
+	with_words pfc record -c 10000 -e instructions:u -o x $program spin $((periods * 5000))
 	samples=$(sed -n 's/.*(\([0-9]*\) samples), .*/\1/p' words)
 	lost=$(sed -n 's/.* samples), \([0-9]*\) lost .*/\1/p' words)
 	kept=$(pfc report -i x | sed -n 's/^# Total Lost Samples: //p')
@@ -155,10 +141,7 @@ unload_modules
 case $PMU in
 unequal)
 	plan 13
-	insmod /modules/perfcounters.ko
-	insmod /modules/perfmon.ko
-	insmod /modules/pfm_soft.ko
-	insmod /modules/pfm_ring.ko
+	insmod_each perfcounters perfmon pfm_soft pfm_ring
 	for form in people csv json; do
 		check "9.6 pfc stat, $form: no count is marked short on a CPU with all registers" test_cpu1_offline $form
 		check "9.6 pfc stat, $form: counts are marked short on a CPU that lacks a register" test_cpu1_online $form
@@ -175,11 +158,7 @@ unequal)
 	;;
 *)
 	plan 7
-	insmod /modules/perfcounters.ko
-	insmod /modules/perfmon.ko
-	insmod /modules/pfm_intel.ko
-	insmod /modules/pfm_soft.ko
-	insmod /modules/pfm_ring.ko
+	insmod_each perfcounters perfmon pfm_intel pfm_soft pfm_ring
 	chmod 666 /dev/perfmon
 	mkdir -m 777 here && cd here || exit 1
 	for form in people csv json; do

@@ -23,12 +23,6 @@ program=/tests/pfc_follow
 nap=100
 fixed_addresses="linux64 -R"
 
-has_status() { # WANTED COMMAND...
-	local want=$1 rc=0
-	shift
-	"$@" || rc=$?
-	[ $rc = "$want" ] || { echo "status $rc, want $want"; return 1; }
-}
 # Prints the values of an event in a CSV file, one value a line.
 event_values() { # FILE EVENT
 	awk -F, -v e="$2" '{ for (i = 3; i <= NF; i++) if ($i == e) { print $(i - 2); next } }' "$1"
@@ -163,8 +157,7 @@ test_repeated() {
 	grep -qE '^[0-9]+,,instructions:u,0\.00%,' a && grep -q "(3 runs)" b && grep -qE '\( \+- +0\.00% \)' b
 }
 test_process() {
-	$program threads 100000000000 2 &
-	victim=$!
+	run_victim $program threads 100000000000 2
 	within 60 test -e /proc/$victim/task && within 60 sh -c "[ \$(ls /proc/$victim/task | wc -l) = 3 ]"
 	# The first thread of the process only waits for the other threads. The other threads are
 	# busy and have greater thread IDs.
@@ -174,19 +167,16 @@ test_process() {
 	rc=$?
 	# A thread that is given twice is counted once.
 	pfc stat -x, -o one -e instructions:u -t "$tid,$tid" -- sh -c "$run_for" "$victim/task/$tid" $nap || rc=1
-	kill -9 $victim
-	wait $victim 2>/dev/null
+	kill_and_wait $victim
 	cat all one
 	[ $rc = 0 ] && [ "$(event_values all instructions:u)" -gt 1000000 ] && [ "$(event_values one instructions:u)" -gt 100000 ]
 }
 test_until_interrupted() {
-	sleep 100 &
-	victim=$!
+	run_victim sleep 100
 	pfc stat -x, -o all -e instructions:u -p $victim &
 	stat=$!
 	within 60 catches_int $stat
-	kill -INT $stat
-	wait $stat
+	interrupt $stat
 	rc=$?
 	kill $victim
 	cat all
@@ -194,8 +184,7 @@ test_until_interrupted() {
 }
 test_until_ended() { # -p or -t
 	rm -f all
-	$program spin 1000000000000 &
-	victim=$!
+	run_victim $program spin 1000000000000
 	pfc stat -x, -I 50 -o all -e instructions:u $1 $victim &
 	stat=$!
 	within 60 grep -q instructions all
@@ -273,8 +262,7 @@ check "1.16 pfc doctor without a module: status 1, it names modprobe" test_no_ou
 check "1.16 pfc pmu without a module, not as root: status 2" has_status 2 su nobody -s /bin/sh -c "pfc pmu"
 check "1.16 pfc pmu without a module, as root: loads perfmon" test_loads_module
 unload_modules
-insmod /modules/perfcounters.ko
-insmod /modules/perfmon.ko
+insmod_each perfcounters perfmon
 # Keeps the kernel from loading a PMU description when pfc creates a context.
 echo >/proc/sys/kernel/modprobe
 check "1.16 pfc stat without a PMU description: the command runs, events are not supported" test_no_pmu
@@ -311,8 +299,7 @@ check "1.6 pfc stat -p without a command: until the process has exited" test_unt
 check "1.6 pfc stat -t without a command: until the thread has exited" test_until_ended -t
 check "1.6 pfc stat -C: one CPU is counted" test_cpus
 check "1.6 pfc stat -a: all CPUs are counted" test_all_cpus
-insmod /modules/pfm_soft.ko
-insmod /modules/pfc_syscalls.ko
+insmod_each pfm_soft pfc_syscalls
 check "1.13 pfc stat: the default events" test_soft
 check "1.13 pfc stat: software events in one mode are not supported, with the reason" test_soft_modes
 check "1.13 pfc stat: instances of the counter pages as events" test_counter

@@ -24,12 +24,6 @@ nap=$((150 * PATIENCE)) seconds=0.2
 # enough for the tests.
 slow="/tests/pfc_follow calls 2000000; sleep $seconds; /tests/pfc_follow calls 2000000; : >ended; exit 3"
 
-has_status() { # WANTED COMMAND...
-	local want=$1 rc=0
-	shift
-	"$@" || rc=$?
-	[ $rc = "$want" ] || { echo "status $rc, want $want"; return 1; }
-}
 fails_in_stderr() { # FILE COMMAND...: the command with a standard error that is FILE
 	local to=$1
 	shift
@@ -48,16 +42,7 @@ test_stat_intervals() {
 # command has ended.
 test_stat_full_file() {
 	rm -f ended
-	pfc stat -I 20 -o /dev/full sh -c "$slow" 2>words
-	rc=$?
-	cat words
-	[ $rc = 2 ] && [ -e ended ] && grep -q "No space left" words
-}
-test_stat_full_file_all() {
-	rm -f ended
-	pfc stat -a -I 20 -o /dev/full sh -c "$slow" 2>words
-	rc=$?
-	cat words
+	with_words pfc stat "$@" -I 20 -o /dev/full sh -c "$slow"
 	[ $rc = 2 ] && [ -e ended ] && grep -q "No space left" words
 }
 test_record() {
@@ -68,8 +53,7 @@ test_record() {
 # Kills the reader of pfc's standard error before SIGINT ends pfc record. If tee reads the standard
 # error of pfc through a pipe, a Ctrl-C can kill tee before pfc ends.
 test_record_closed_pipe() {
-	$program calls 100000000000 &
-	victim=$!
+	run_victim $program calls 100000000000
 	rm -f r pipe
 	mkfifo pipe
 	pfc record -a -e task-clock -F 1000 -o r 2>pipe >/dev/null &
@@ -77,31 +61,25 @@ test_record_closed_pipe() {
 	cat <pipe >log &
 	reader=$!
 	within 100 catches_int $recorder && within 100 has_open $recorder /dev/perfmon && run_for $victim $nap
-	kill -9 $reader
-	wait $reader 2>/dev/null
-	kill -INT $recorder
-	wait $recorder
+	kill_and_wait $reader
+	interrupt $recorder
 	rc=$?
-	kill -9 $victim
-	wait $victim 2>/dev/null
+	kill_and_wait $victim
 	echo "status $rc"
 	cat log
 	[ $rc = 0 ] && has_busy_samples r
 }
 test_record_switch() {
-	$program calls 100000000000 &
-	victim=$!
+	run_victim $program calls 100000000000
 	rm -f r.*
 	pfc record -p $victim -e task-clock -F 1000 --switch-output -o r 2>/dev/full &
 	recorder=$!
 	within 100 catches_int $recorder && within 300 has_files 1
 	kill -USR2 $recorder
 	within 300 has_files 2
-	kill -INT $recorder
-	wait $recorder
+	interrupt $recorder
 	rc=$?
-	kill -9 $victim
-	wait $victim 2>/dev/null
+	kill_and_wait $victim
 	ls r.*
 	for file in r.*; do
 		has_busy_samples $file || rc=1
@@ -134,13 +112,11 @@ mkdir -p /tmp/streams
 cd /tmp/streams || exit 1
 unload_modules
 begin_few_symbols
-for m in perfcounters perfmon perftrace pfm_soft pfm_ring; do
-	insmod /modules/$m.ko
-done
+insmod_each perfcounters perfmon perftrace pfm_soft pfm_ring
 check "pfc stat: standard error is full: the command's status is kept" test_stat
 check "pfc stat -I: standard error is full: the command is waited for" test_stat_intervals
 check "pfc stat -I: the output file is full: an error after the command's end" test_stat_full_file
-check "pfc stat -a -I: the output file is full: an error after the command's end" test_stat_full_file_all
+check "pfc stat -a -I: the output file is full: an error after the command's end" test_stat_full_file -a
 check "pfc record: standard error is full: the file is complete, the status kept" test_record
 check "pfc record -a: standard error has no reader: the file is complete" test_record_closed_pipe
 check "pfc record --switch-output: standard error is full: all files are complete" test_record_switch

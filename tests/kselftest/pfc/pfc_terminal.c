@@ -15,10 +15,7 @@
 #define LEAVE_SCREEN	"\033[?1049l"
 #define ARRAY_SIZE(array)	(sizeof(array) / sizeof((array)[0]))
 
-/*
- * Waits for at most a quarter of the time of wait_until(), so that the test can print all results
- * even if no command ends.
- */
+/* A quarter of wait_until(), so that all results are printed even if no command ends. */
 #define wait_end_until(condition) do {					\
 	for (int left_ = 15000; left_ && !(condition); left_--)		\
 		sleep_ms(1);						\
@@ -42,7 +39,6 @@ static const struct live_command {
 	{ "ppa --top", "quit", { "pfc", "ppa", "--top", NULL } },
 };
 
-/* Starts a command on a new pseudo-terminal, with SIGHUP ignored. */
 static void start(struct screen *screen, const struct live_command *command)
 {
 	struct winsize size = { .ws_row = 24, .ws_col = 100 };

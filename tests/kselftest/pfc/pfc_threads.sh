@@ -30,12 +30,10 @@ has_threads() { # PID NR
 # process with THREADS threads.
 count_cost() {
 	local rc=0
-	$program sleepers $(($2 - 1)) &
-	victim=$!
+	run_victim $program sleepers $(($2 - 1))
 	within 60 has_threads $victim $2 &&
 		pfc stat -i -x, -o $1 -e instructions:u,instructions:k pfc stat -x, -o all -e page-faults,instructions:u -p $victim -- true || rc=1
-	kill -9 $victim
-	wait $victim 2>/dev/null
+	kill_and_wait $victim
 	cat $1 all
 	return $rc
 }
@@ -52,10 +50,7 @@ test_cost_per_thread() { # EVENT MOST
 plan 3
 cd /tmp || exit 1
 unload_modules
-insmod /modules/perfcounters.ko
-insmod /modules/perfmon.ko
-insmod /modules/pfm_intel.ko
-insmod /modules/pfm_soft.ko
+insmod_each perfcounters perfmon pfm_intel pfm_soft
 check "1.6 pfc stat -p: a process with 351 threads is counted" test_counted
 check "1.6 pfc stat -p: instructions of pfc for one more thread" test_cost_per_thread instructions:u $user
 sed 's/^/# /' said

@@ -65,10 +65,7 @@ static long number_from(const char *command)
 	return n;
 }
 
-/*
- * Returns how many events app:step are in a text file, or 0 if the field n does not increase by 1
- * from each event to the next.
- */
+/* Returns 0 if the field n does not increase by 1 from each event to the next. */
 static long count_steps(const char *path)
 {
 	FILE *lines = fopen(path, "re");
@@ -185,10 +182,7 @@ static void test_other_cases(void)
 {
 	pid_t pid;
 
-	/*
-	 * Each of the six subshells is a task, so the trace has, for each subshell, at least one
-	 * switch to the subshell and one away from the subshell.
-	 */
+	/* There is a switch to, and one away from, each of the six subshells. */
 	is(run("pfc trace start sys -e kernel:sched_switch --format text -o sys.txt -- \\\n"
 	       "sh -c 'for i in 1 2 3 4 5 6; do (:); done'"), 0,
 	       "3.11 kernel events: a trace of kernel:sched_switch");
@@ -226,10 +220,7 @@ int main(int argc, char **argv)
 	test_command();
 	test_killed();
 	test_other_cases();
-	/*
-	 * The kernel frees the memory of a killed program some time after the program has exited;
-	 * until then its mappings keep the module loaded.
-	 */
+	/* The mappings of a killed program keep the module loaded for some time. */
 	for (int i = 0; i < 1200 && (gone = rmmod("perftrace")) == -EAGAIN; i++)
 		sleep_ms(50);
 	is(gone, 0, "3.7 rmmod of perftrace.ko succeeds at the end");

@@ -14,8 +14,7 @@
 requests=/tests/examples/requests
 plan 13
 unload_modules
-insmod /modules/perfcounters.ko
-insmod /modules/perftrace.ko
+insmod_each perfcounters perftrace
 
 # read_trace DIRECTORY [NAME]: prints the events of a trace to NAME.txt, or to DIRECTORY.txt. Fails
 # if babeltrace2 prints a warning.

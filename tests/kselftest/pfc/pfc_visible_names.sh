@@ -105,8 +105,7 @@ test_trace() {
 	is_plain events && [ "$(grep -c "^$shown_hostile [0-9]*/[0-9]* .*shop:sold: " events)" = 20 ] && [ "$(wc -l <events)" = 20 ]
 }
 test_trace_list() {
-	"./$hostile" 1000000 &
-	victim=$!
+	run_victim "./$hostile" 1000000
 	within 60 has_marker && pfc trace list --markers >markers && pfc trace list --markers --json >json
 	stop $?
 	cat markers

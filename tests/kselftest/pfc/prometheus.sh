@@ -179,8 +179,7 @@ check "prometheus a counter was added again: resets() is 1" value_is 'resets(per
 
 # Kills pfc export and starts it again.
 wakeups=$(first_value pfc_tasks_wakeups_total)
-kill -9 $exporter
-wait $exporter 2>/dev/null
+kill_and_wait $exporter
 check "prometheus exporter killed: the scrape target is down" within 60 value_is 'up{job="perfcounters"}' 0
 check "prometheus exporter killed: its series disappear" within 60 has_no_values perfcounters_test_counter_total
 before=$(instance_total test/pace)

@@ -37,7 +37,6 @@ static int run_reader(void)
 	return status;
 }
 
-/* Returns the lines of the output after the lines of the built-in instances (perfcounters/*). */
 static const char *skip_builtin(void)
 {
 	const char *line = text;

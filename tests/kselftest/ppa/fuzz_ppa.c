@@ -58,8 +58,6 @@ static const struct call calls[] = {
 	CALL(PPA_GETTASK, &task_shape, R_NEW, 0, 0),
 };
 
-/* Texts */
-
 enum extra { READ_TASKS, READ_SYSTEM, WRITE_SETTINGS, WRITE_LEVELS, WRITE_ENTRIES, WRITE_ENTRY,
 READ_ENTRY };
 
@@ -201,10 +199,7 @@ static void do_extra_operation(void)
 	long level[1] = { 1 | random_below(16) }, entry[5];
 	char path[80];
 
-	/*
-	 * The accounting settings are written rarely, because each write attaches or detaches all
-	 * probes.
-	 */
+	/* Each write of the settings attaches or detaches all probes. */
 	if (!random_below(32)) {
 		if (random_below(2))
 			write_line(WRITE_SETTINGS, SETTINGS, numbers, 4);
@@ -240,10 +235,7 @@ static void do_extra_operation(void)
 	}
 }
 
-/*
- * Turns accounting on, because an earlier call of the fuzzer may have turned it off. While
- * accounting is off, the fuzzer's reads return little.
- */
+/* While accounting is off, the fuzzer's reads return little. */
 static void turn_on(void)
 {
 	if (is_child || plain_user)

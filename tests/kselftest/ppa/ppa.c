@@ -21,7 +21,6 @@ static void work(__u64 n)
 		sink += n;
 }
 
-/* Runs for @n milliseconds of CPU time. */
 static void work_ms(int n)
 {
 	__u64 end = clock_ns(CLOCK_THREAD_CPUTIME_ID) + n * 1000000ULL;
@@ -106,10 +105,7 @@ static void start_work(struct known_child *k)
 	int other;
 
 	bail_if(pipe(k->start_pipe) || pipe(k->done_pipe), "pipe");
-	/*
-	 * Starts another task on the same CPU, so that sched_yield() of the child switches to that
-	 * task.
-	 */
+	/* With another task on the same CPU, sched_yield() of the child switches. */
 	pin_to_cpu(0);
 	other = fork();
 	if (!other)
@@ -138,7 +134,6 @@ static void start_work(struct known_child *k)
 	     ticks_to_ms(k->work.values[PPA_INTACCUM], &info), k->total_ms, k->cpu / 1e6);
 }
 
-/* Ends the child, and waits for its exit. */
 static void end_work(struct known_child *k)
 {
 	char byte = 0;
@@ -258,10 +253,7 @@ static void *exec_from_thread(void *arg)
 	_exit(1);
 }
 
-/*
- * A thread other than the first executes another program. The exec gives the id of the first thread
- * to the executing thread.
- */
+/* The exec gives the id of the first thread to the executing thread. */
 static void test_exec_by_thread(void)
 {
 	static struct ppa_task tasks[4096];

@@ -63,10 +63,7 @@ static struct ppa_task ppa_task(int fd, int pid)
 	return task;
 }
 
-/*
- * Reads the records of all running tasks, and of ended tasks whose records were not read yet.
- * Returns the number of records.
- */
+/* Returns the number of records of running tasks, and of ended tasks not read yet. */
 static int ppa_tasks(int fd, struct ppa_task *tasks, int max)
 {
 	ssize_t bytes, total = 0;
@@ -100,10 +97,7 @@ static double ticks_to_ms(__u64 ticks, const struct ppa_info *info)
 	return (double)ticks / info->khz;
 }
 
-/*
- * Starts a child on the CPU @cpu that sleeps in read(). Each byte that is written to @to wakes the
- * child.
- */
+/* Starts a child on @cpu that sleeps in read(). Each byte that is written to @to wakes it. */
 static pid_t start_sleeper(int cpu, int *to)
 {
 	int pipe_fds[2];

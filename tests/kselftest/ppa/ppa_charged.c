@@ -11,11 +11,8 @@
 #include "memory.h"
 #include "ppa.h"
 #include <pthread.h>
-#include <sys/mount.h>
 #include <sys/stat.h>
 
-#define CGROUPS	"/tmp/cgroups"
-#define CGROUP	CGROUPS "/ppa"
 #define TASKS	2000
 #define TASKS_GATE	500
 #define STACK	(16 * 1024)
@@ -45,10 +42,7 @@ static long long kernel_bytes(void)
 	return atoll(at + 8);
 }
 
-/*
- * Waits until the charged kernel memory has not changed for 100 ms, because workers free the stacks
- * of exited threads. Returns the charged memory in bytes.
- */
+/* Workers free the stacks of exited threads, so waits for 100 ms without a change. */
 static long long settled_kernel_bytes(void)
 {
 	long long bytes = kernel_bytes(), last = 0;
@@ -130,22 +124,12 @@ static void test_user_charge(void)
 	   "9.1 records of a user: none is left when accounting is off");
 }
 
-static void remove_cgroup(void)
-{
-	rmdir(CGROUP);
-	umount2(CGROUPS, MNT_DETACH);
-}
-
 int main(void)
 {
 	long long without, with;
 
 	plan(5);
-	mkdir(CGROUPS, 0755);
-	bail_if(mount("cgroups", CGROUPS, "cgroup2", 0, NULL), "mount of cgroup2");
-	atexit(remove_cgroup);
-	write_file(CGROUPS "/cgroup.subtree_control", "+memory");
-	mkdir(CGROUP, 0755);
+	create_cgroup();
 	insmod_each("perfcounters ppa");
 	bytes_per_thread();
 	without = bytes_per_thread();

@@ -70,10 +70,7 @@ static bool page_is_older(int nr, int before, int reading)
 	return false;
 }
 
-/*
- * Returns the number of values of page[@reading] that are not between the values of the readings
- * @before and @after of /proc/rawsysppa.
- */
+/* Counts the values outside of the readings @before and @after of /proc/rawsysppa. */
 static int count_outside(int nr, int before, int reading, int after)
 {
 	int cpu, n, wrong = 0;

@@ -38,10 +38,7 @@ static bool has_files(int pid)
 	return !access(task_path(pid, "ppa"), F_OK);
 }
 
-/*
- * Returns true if the files of task @pid are removed within five seconds. A kernel worker removes
- * the files.
- */
+/* A kernel worker removes the files. Waits for up to five seconds. */
 static bool files_are_gone(int pid)
 {
 	for (int i = 0; i < 500 && has_files(pid); i++)

@@ -59,7 +59,6 @@ static pid_t start_process(int user)
 	return child;
 }
 
-/* Makes the child start threads until it has @nr of them. Returns the ID of the last thread. */
 static pid_t start_threads(int nr)
 {
 	shared->nr_wanted = nr;
@@ -83,10 +82,7 @@ static bool is_continued(pid_t tid, const struct ppa_task *before)
 	       now.values[PPA_SCHEDOUTCNT] >= before->values[PPA_SCHEDOUTCNT];
 }
 
-/*
- * Selects a task for individual accounting while all tasks are accounted. When the user is at the
- * limit, cancels the selection.
- */
+/* Cancels the selection when the user is at the limit. */
 static void test_cancelled_at_limit(pid_t tid)
 {
 	struct ppa_task before;
@@ -146,10 +142,7 @@ static void test_start_at_limit(void)
 	set_user_kb(0);
 }
 
-/*
- * Chooses the number of records @nr, and returns a limit in whole kilobytes that is enough for @nr
- * records of @bytes bytes and not enough for one record more.
- */
+/* The limit, in whole kB, is enough for @nr records of @bytes bytes, and not for one more. */
 static __u64 choose_limit(int *nr, __u64 bytes)
 {
 	for (*nr = 8; *nr < THREADS / 2; ++*nr) {
@@ -208,10 +201,7 @@ int main(void)
 	is(get_task(start_threads(nr + 2)), 0,
 	   "9.4 user_kb: a task is accounted again after another one has ended");
 
-	/*
-	 * When accounting starts, it also adds a record for the first thread of the process, which
-	 * is a task of the user.
-	 */
+	/* Accounting adds a record for the first thread of the process as well. */
 	is(ppa_write(LEVELS, "7"), 0,
 	   "9.4 user_kb: accounting starts again with a user at the limit");
 	is(charged_bytes(USER), nr * one,

@@ -17,10 +17,7 @@
 
 #define SECONDS		gate_or_long(3, 6)
 #define MAX_TASKS	8192
-/*
- * Tolerance in milliseconds, because a clock and the values that are compared with it are not read
- * at the same instant.
- */
+/* A clock and the values that are compared with it are not read at the same instant. */
 #define SLACK_MS	1
 
 enum { NET, TIMERS, DISK, FORKS, EXECS, TASK_READER, CPU_READER, ONE_READER, NR_WORKERS };
@@ -31,12 +28,8 @@ static struct {
 	__u64 forks;
 	__u64 wrong[NR_WORKERS];
 	char message[NR_WORKERS][120];
-	/*
-	 * Sums over the records of ended tasks. `ended_children` counts those ended tasks that were
-	 * children of a worker.
-	 */
+	/* Sums over ended tasks; `ended_children` are those of workers. */
 	__u64 ended, ended_children, run_time, calls, interrupts;
-	/* Set to make all workers exit. */
 	int stop;
 } *shared;
 
@@ -47,10 +40,7 @@ static bool is_stopped(void)
 	return __atomic_load_n(&shared->stop, __ATOMIC_RELAXED);
 }
 
-/*
- * Sleeps for 20 ms if the current second began less than 0.2 s ago. All workers that cause load
- * sleep in the first 0.2 s of each second, so that the CPUs have idle time.
- */
+/* All workers sleep in the first 0.2 s of each second, so that the CPUs have idle time. */
 static void rest_if_due(void)
 {
 	if (now_ns() / 100000000 % 10 < 2)
@@ -69,7 +59,6 @@ static void record_error(int worker, const char *fmt, ...)
 	va_end(ap);
 }
 
-/* Sends packets to this process over UDP, and to a child and back over TCP. */
 static void run_net(void)
 {
 	struct sockaddr_in addr = {
@@ -188,10 +177,7 @@ static bool is_sane(int worker, const struct ppa_task *last, const struct ppa_ta
 	return true;
 }
 
-/*
- * Reads all tasks and compares each task with its values of the previous call. Only this worker
- * reads to the end of the file, where the records of ended tasks are.
- */
+/* Only this worker reads to the end of the file, where the records of ended tasks are. */
 static void read_tasks(struct ppa_task *last)
 {
 	static struct ppa_task tasks[100];
@@ -295,10 +281,7 @@ static __u64 sum(__u64 (*cpus)[PPA_NR_CPU_VALUES], int first, int last)
 	return total;
 }
 
-/*
- * Takes CPU 1 offline and online again. Adds to @min the shortest time that CPU 1 may have been
- * offline, and adds to @max the longest time.
- */
+/* Adds the shortest time that CPU 1 may have been offline to @min, the longest to @max. */
 static void toggle_cpu1(__u64 *min, __u64 *max)
 {
 	__u64 offline_start = ppa_info(dev).now, offline_end, online_start;
@@ -328,10 +311,7 @@ static void note_cpu(int cpu, __u64 *a, __u64 *b)
 	     b[PPA_CPU_NET_RX_COUNT] - a[PPA_CPU_NET_RX_COUNT]);
 }
 
-/*
- * Checks that user, system, interrupt and idle time of a CPU add up to the time that the CPU was
- * online.
- */
+/* The sum must be the time that the CPU was online. */
 static void test_cpu_time(int cpu, __u64 total, __u64 min, __u64 max)
 {
 	note("CPU %d: %.3f ms in four states, of %.3f to %.3f", cpu, ticks_to_ms(total, &info),
@@ -341,10 +321,7 @@ static void test_cpu_time(int cpu, __u64 total, __u64 min, __u64 max)
 	   cpu ? ", without the time offline" : "");
 }
 
-/*
- * Checks that the sum over all tasks lies between the sums over all CPUs that were read before and
- * after the tasks.
- */
+/* The CPUs were read before and after the tasks. */
 static void test_tasks_match_cpus(__u64 before, __u64 tasks, __u64 after, __u64 slack,
 				  const char *name)
 {

@@ -36,7 +36,6 @@ static void test_bad_input(void)
 	   "4.7 ppactl: failed calls account no task and turn nothing on");
 }
 
-/* Tests that the pid 0 in ppactl stands for all tasks. */
 static void test_all_by_pid_0(void)
 {
 	char text[64];
@@ -131,10 +130,7 @@ static void test_known_work(void)
 	ok(latency > 0 && duration > 0 && v[10] > 0,
 	   "4.3 ppa file: idle time, latency and time of a switch are above 0: %.3f us, %.3f us",
 	   latency, duration);
-	/*
-	 * Turn off the histogram of latencies, and check that the other values of the task are
-	 * kept.
-	 */
+	/* Without the histogram, the other values of the task are kept. */
 	is(ppa_write(task_path(pid, "ppactl"), "1 0 0 1\n"), 0,
 	   "4.7 ppactl of a task: latencies are turned off");
 	is(read_rawppa(pid, info.nr_cpus, false, &r), 0,
@@ -254,10 +250,7 @@ static void check_values_kept(int pid, const struct ppa_task *t, const char *cha
 	   "4.7 record of a task: its values are kept after %s", change);
 }
 
-/*
- * Reads the records of all tasks. If there is a record of the ended task @pid, copies the record to
- * @t and returns true.
- */
+/* Copies the record of the ended task @pid, if there is one, to @t. */
 static bool find_ended(int pid, struct ppa_task *t)
 {
 	static struct ppa_task tasks[512];
@@ -272,10 +265,7 @@ static bool find_ended(int pid, struct ppa_task *t)
 	return false;
 }
 
-/*
- * Selects and deselects a task for individual accounting while all tasks are accounted. The values
- * of the task must be kept.
- */
+/* All tasks are accounted, so the values of the task must be kept. */
 static void test_values_kept(void)
 {
 	struct ppa_task t, other;
@@ -287,10 +277,7 @@ static void test_values_kept(void)
 	waitpid(pid, NULL, WUNTRACED);
 	kill(pid, SIGCONT);
 	waitpid(pid, NULL, WUNTRACED);
-	/*
-	 * Wait until the task has stopped: the accounted time of a stopped task does not change,
-	 * and the task does not wait for a CPU.
-	 */
+	/* A stopped task uses no time, and does not wait for a CPU. */
 	wait_until(task_state(pid) == 'T' && !ppa_get_task(dev, pid, &other) &&
 		   !ppa_get_task(dev, pid, &t) && other.values[0] == t.values[0] &&
 		   other.runq == t.runq);
@@ -315,7 +302,6 @@ static void test_values_kept(void)
 	ok(has_stopped(), "4.7 record of a task: accounting ends");
 }
 
-/* Reads the average latency, in microseconds, from the file ppa of task @pid. */
 static double average_latency(int pid)
 {
 	const char *heading = "Avg-Latency\n";
@@ -339,7 +325,6 @@ static struct ppa_task wake_once(int pid, int to)
 	return t;
 }
 
-/* Turns on the histogram of latencies of a task after many wakeups of the task. */
 static void test_late_histogram(void)
 {
 	struct ppa_task t;
@@ -363,7 +348,6 @@ static void test_late_histogram(void)
 	ok(has_stopped(), "4.7 late histogram: accounting ends");
 }
 
-/* Accounts one task individually while all tasks are accounted. */
 static void test_with_all_accounted(void)
 {
 	static struct rawppa r;
@@ -489,10 +473,7 @@ static void test_reaped(void)
 		for (n = 0; n < nr; n++) {
 			missing += !tasks[n].pid && !(tasks[n].flags & PPA_TASK_KERNEL);
 			ended += tasks[n].pid == (__u32)pid && tasks[n].flags & PPA_TASK_ENDED;
-			/*
-			 * Compare only the records of the child. The record of another task that
-			 * ends during the read may be returned twice.
-			 */
+			/* The record of another task that ends meanwhile may be returned twice. */
 			for (k = 0; k < n && tasks[n].pid == (__u32)pid; k++)
 				twice += tasks[k].pid == tasks[n].pid &&
 					 tasks[k].began == tasks[n].began;
@@ -504,7 +485,6 @@ static void test_reaped(void)
 	wait_until(ppa_tasks(dev, tasks, 512) <= 0);
 }
 
-/* Unloads the module while a file is open and a task is accounted. */
 static void test_unload(void)
 {
 	int pid = getpid(), fd;

@@ -106,7 +106,6 @@ static const struct {
 	{ "write of user_kb", write_user_kb, { -EACCES, -EPERM, -EACCES } },
 };
 
-/* Makes the capabilities of this process effective, or not. */
 static void set_effective(bool on)
 {
 	struct __user_cap_header_struct header = { _LINUX_CAPABILITY_VERSION_3, 0 };
@@ -118,10 +117,7 @@ static void set_effective(bool on)
 	bail_if(syscall(SYS_capset, &header, data), "capset");
 }
 
-/*
- * Opens a file without capabilities, and writes to it with all capabilities. Returns the error of
- * write(), or of open().
- */
+/* Opens the file without capabilities. Returns the error of write(), or of open(). */
 static int write_after_open(const char *path, const char *text)
 {
 	int fd, rc;

@@ -15,16 +15,12 @@
 
 #define NR_CHILDREN	20
 #define MAX_TASKS	20000
-/*
- * Maximum number of records of ended tasks that the kernel keeps: MAX_ENDED_RECORDS in
- * src/ppa/state.rs.
- */
+/* MAX_ENDED_RECORDS in src/ppa/state.rs. */
 #define MAX_ENDED	16384
 
 static struct ppa_task *tasks;
 static pid_t children[NR_CHILDREN];
 
-/* Creates children that end at once. */
 static void end_children(void)
 {
 	for (int i = 0; i < NR_CHILDREN; i++) {
@@ -61,7 +57,6 @@ static int read_children(int fd)
 	return found;
 }
 
-/* Reads /dev/ppa once. Returns the number of records of ended children. */
 static int read_once(int fd)
 {
 	int nr = ppa_tasks(fd, tasks, MAX_TASKS), found = 0;
@@ -71,7 +66,6 @@ static int read_once(int fd)
 	return found;
 }
 
-/* Reads /dev/ppa once. Returns the number of records of ended threads of this program. */
 static int read_threads(int fd)
 {
 	int nr = ppa_tasks(fd, tasks, MAX_TASKS), found = 0;
@@ -127,10 +121,7 @@ static void test_two_readers(void)
 	close(first);
 }
 
-/*
- * Tests that the record of an ended task is kept until each reader has got the record or has closed
- * its file.
- */
+/* A record is kept until each reader has got it or has closed its file. */
 static void test_closed_reader(void)
 {
 	int first = ppa_open(), second = ppa_open();
@@ -237,10 +228,7 @@ static void test_position(void)
 	close(fd);
 }
 
-/*
- * Tests two readers. The reader that does not read must lose records, and the reader that reads
- * must lose none.
- */
+/* Only the reader that does not read must lose records. */
 static void test_slow_reader(void)
 {
 	int fast, slow, got = 0, step = 512, nr = MAX_ENDED + step;

@@ -82,7 +82,6 @@ static const char *const log_words[] = {
 	"BUG", "WARNING", "Oops", "Call Trace", "rcu: INFO", "perfcounters", NULL
 };
 
-/* Stores the ids of all threads that /proc lists. Returns the number of threads. */
 static int list_threads(__u32 *tids, int max)
 {
 	DIR *proc = opendir("/proc"), *task_dir;
@@ -129,10 +128,7 @@ static bool is_accounted_or_ended(__u32 tid)
 	return false;
 }
 
-/*
- * Returns the number of live tasks that are not accounted, and stores the number of all tasks in
- * @nr_tids.
- */
+/* Counts live tasks only. *nr_tids is the number of all tasks. */
 static int count_unaccounted(int *nr_tids)
 {
 	static __u32 tids[MAX_TASKS];
@@ -217,10 +213,7 @@ int main(int argc, char **argv)
 	plan(1 + 4 + 5);
 	ppa_write("/proc/sys/kernel/modprobe", "\n");
 	ppa_load();
-	/*
-	 * Opens the log only after the modules are loaded, because the kernel logs the first load
-	 * of an out-of-tree module after boot.
-	 */
+	/* The first load of an out-of-tree module after boot is logged. */
 	log = klog_open();
 	is(ppa_write(SETTINGS, "1 0 0 1"), 0, "4.8 settings: accounting is turned on");
 	ppa_write(SETTINGS, "0 0 0 1");
@@ -228,10 +221,7 @@ int main(int argc, char **argv)
 	is(ppa_get_task(dev, getpid(), &t), -ENODATA, "4.8 accounting off: PPA_GETTASK is ENODATA");
 	is(ppa_info(dev).nr_tasks + ppa_info(dev).nr_ended, 0,
 	   "4.8 accounting off: no records are kept");
-	/*
-	 * Measure with and without accounting of system calls alternately, because the load of a
-	 * busy host varies.
-	 */
+	/* Alternates, because the load of a busy host varies. */
 	ppa_write(LEVELS, "15");
 	for (int i = 0; i < 3; i++) {
 		__u64 cost;

@@ -104,7 +104,6 @@ static struct times munmap_last(void)
 	return sum;
 }
 
-/* Measures close() of the last reference to a file. */
 static struct times close_last(void)
 {
 	struct times before, sum = { 0 };
@@ -222,10 +221,7 @@ static void test_is_system(struct times (*work)(void), const char *what)
 	ok(is_system(t), "4.2 %s: at least 70 %% is system time, as by getrusage()", what);
 }
 
-/*
- * Reads the record of an ended task. Returns false if /dev/ppa does not return the record of the
- * task within a second.
- */
+/* Returns false if there is no record of the task within a second. */
 static bool read_ended(pid_t pid, struct ppa_task *found)
 {
 	static struct ppa_task tasks[4096];
@@ -244,10 +240,7 @@ static bool read_ended(pid_t pid, struct ppa_task *found)
 	return false;
 }
 
-/*
- * Measures the end of a process that has much memory and is killed by a signal. The process sends
- * the signal to itself, or causes the signal by a fault.
- */
+/* The process sends the signal to itself, or causes it by a fault. */
 static void test_death(bool by_fault, const char *what)
 {
 	struct ppa_task t = { 0 };
@@ -323,10 +316,7 @@ static void *fault_and_compute(void *unused)
 	pin_to_cpu(0);
 	__atomic_store_n(&fault_tid, syscall(SYS_gettid), __ATOMIC_RELEASE);
 	sink += *(volatile char *)missing_page;
-	/*
-	 * Compute without a system call, because the system call would end the system time of the
-	 * fault.
-	 */
+	/* A system call would end the system time of the fault. */
 	for (int i = 0; i < 60000000; i++)
 		sink += i;
 	after_fault = ppa_task(dev, syscall(SYS_gettid));
@@ -370,7 +360,6 @@ static void test_moved_in_fault(void)
 	   "4.2 moved to another CPU in a page fault: computing afterwards is user time");
 }
 
-/* Makes page faults until it is killed. */
 static void fault_forever(void)
 {
 	char *p = map_memory(MB, MAP_PRIVATE);

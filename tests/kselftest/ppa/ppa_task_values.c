@@ -44,10 +44,7 @@ static void kill_and_wait(pid_t pid)
 	kill_child(pid);
 }
 
-/*
- * Tests that two tasks that share a CPU are switched as tasks of equal priority, whatever their
- * nice levels are.
- */
+/* Tasks of any nice levels are switched as tasks of equal priority. */
 static void test_nice_levels(void)
 {
 	pid_t first = start_hog(0, false, 1500), second = start_hog(-1, false, 1500);

@@ -34,10 +34,7 @@ struct readings {
 	__u64 blocked;
 };
 
-/*
- * Reads the times of CPU 1 from /proc/stat: user; system with interrupts and softirqs; idle with
- * iowait.
- */
+/* CPU 1: user; system with interrupts and softirqs; idle with iowait. */
 static void proc_stat(double *stat)
 {
 	unsigned long long n[7] = { 0 };
@@ -119,7 +116,6 @@ static struct differences subtract(const struct readings *a, const struct readin
 
 static volatile __u64 sink;
 
-/* Computes in user mode until @end. */
 static void compute_until(struct differences *c, __u64 end)
 {
 	__u64 begin = now_ns(), now = begin, i;
@@ -130,7 +126,6 @@ static void compute_until(struct differences *c, __u64 end)
 	c->self_user += (now - begin) / 1e6;
 }
 
-/* Makes system calls until @end. */
 static void call_until(struct differences *c, __u64 end)
 {
 	__u64 begin = now_ns(), now = begin;
@@ -323,10 +318,7 @@ static __u64 without_overhead(const struct differences *c, int value)
 	return c->values[value] - overhead.values[value];
 }
 
-/*
- * Returns the number of times that the scheduler chose the next task while this task had not
- * blocked.
- */
+/* Counts the switches for which the task had not blocked. */
 static __u64 nr_switches_without_block(const struct differences *c)
 {
 	return c->values[PPA_RSCHEDCNT] + c->values[PPA_PRMPTCTXTCNT] + c->values[PPA_PRMPTPRICNT];
@@ -367,10 +359,7 @@ static void test_counts(void)
 	   "4.2 signals: each is two system calls, sending and returning from the handler");
 }
 
-/*
- * Returns true if timers expire on time. If timers are late, the times that the kernel counts by
- * ticks mean little.
- */
+/* If timers are late, the times that the kernel counts by ticks mean little. */
 static bool timers_are_punctual(void)
 {
 	return scale_down(1000) == 1000;

@@ -46,8 +46,6 @@ static const char *const empty_text[] = { "" };
 
 static __u64 booleans[] = { 0, 1 };
 
-/* Calls that a traced process makes */
-
 static const struct field attach_fields[] = {
 	FIELD(struct perftrace_attach, size, K_SIZE),
 	NUMBERS(struct perftrace_attach, flags, K_FLAGS, PERFTRACE_SHARED, 0),
@@ -101,10 +99,7 @@ static const struct field room_fields[] = {
 	NUMBERS(struct perftrace_room, tail, K_RANGE, 0, 4096),
 };
 
-/*
- * PERFTRACE_RELEASE without a wake file (wake -1). perftrace_reload.c tests the call with a wake
- * file.
- */
+/* Without a wake file (-1), which perftrace_reload.c tests. */
 static const struct field release_fields[] = {
 	FIELD(struct perftrace_release, size, K_SIZE),
 	FIELD(struct perftrace_release, flags, K_RESERVED),
@@ -124,8 +119,6 @@ static const struct shape resume_shape = SHAPE(struct perftrace_release, resume_
 static const struct shape attach_shape = SHAPE(struct perftrace_attach, attach_fields);
 static const struct shape notify_shape = SHAPE(struct perftrace_notify, notify_fields);
 static const struct shape room_shape = SHAPE(struct perftrace_room, room_fields);
-
-/* Calls on the file of a trace */
 
 /* Writes a filter of one to four steps: its header, the steps, and their texts. */
 static size_t make_filter(char *to, size_t size)
@@ -152,10 +145,7 @@ static size_t make_filter(char *to, size_t size)
 		};
 	}
 	memcpy(to + at, texts, sizeof(texts));
-	/*
-	 * Makes some filters invalid: overwrites two bytes at a random position, or stores a wrong
-	 * size.
-	 */
+	/* Some filters get two random bytes or a wrong size. */
 	if (choose_wrong())
 		store_number(to + random_below(bytes - 2), 2, boundary_number(0));
 	if (choose_wrong())
@@ -360,10 +350,7 @@ static void init_process(void)
 	is_attached = true;
 	for (int i = 0; i < 4; i++)
 		marker_register(&self, marker_names[i], marker_fields[0]);
-	/*
-	 * Fills the pool of keys: 0, the key of this process, and the keys of the kernel and of
-	 * shared buffers.
-	 */
+	/* 0, the key of this process, and the keys of the kernel and of shared buffers. */
 	for (int i = 0; i < 4; i++)
 		pool_add(K_KEY, self.attach.key);
 	add_fd(self.fd, R_PROCESS);
@@ -397,10 +384,7 @@ static void write_events(void)
 	count_extra_outcome(0, put ? 0 : -1);
 }
 
-/*
- * Calls PERFTRACE_WAIT_ROOM although the buffer has room, as a writer does if the reader has
- * emptied the buffer in the meantime.
- */
+/* The buffer has room, as if a reader had emptied it in the meantime. */
 static void wait_for_room(void)
 {
 	int cpu = sched_getcpu();

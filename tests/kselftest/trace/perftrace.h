@@ -12,10 +12,7 @@
 
 #define SHARED_FD	100
 
-/*
- * Call first in main(): restarts the program with PERFTRACE=0, so that the test itself is not
- * traced.
- */
+/* Call first in main(): restarts with PERFTRACE=0, so that the test itself is not traced. */
 static void restart_untraced(char **argv)
 {
 	if (getenv("PERFTRACE"))
@@ -41,10 +38,7 @@ static void *perftrace_map_shared(size_t bytes)
 	return p;
 }
 
-/*
- * For programs that perftrace_spawn() starts: maps the memory that perftrace_map_shared() mapped in
- * the parent.
- */
+/* For programs of perftrace_spawn(): the memory of perftrace_map_shared() of the parent. */
 static void *perftrace_map_inherited(size_t bytes)
 {
 	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, SHARED_FD, 0);
@@ -53,10 +47,7 @@ static void *perftrace_map_inherited(size_t bytes)
 	return p;
 }
 
-/*
- * Executes this program again in a child process, with one argument and with libperftrace turned
- * on. Returns the pid of the child.
- */
+/* Executes this program again, with one argument and with libperftrace. Returns the child. */
 static pid_t perftrace_spawn(const char *argument)
 {
 	pid_t pid;
@@ -70,10 +61,7 @@ static pid_t perftrace_spawn(const char *argument)
 	_exit(98);
 }
 
-/*
- * Calls @each for every record in the @bytes bytes that PERFTRACE_READ has returned. Returns false
- * if the bytes do not end at the end of a record.
- */
+/* @bytes are from PERFTRACE_READ. Returns false if they do not end with a whole record. */
 static bool perftrace_for_each(const char *from, __u32 bytes,
 			       void (*each)(const struct perftrace_record *record, __u32 cpu),
 			       __u32 cpu)
@@ -91,10 +79,7 @@ static bool perftrace_for_each(const char *from, __u32 bytes,
 	return from == end;
 }
 
-/*
- * Reads all buffers of a trace and calls @each for every record. Returns the number of buffers that
- * did not end at the end of a record.
- */
+/* Returns the number of buffers that did not end at the end of a record. */
 static inline int perftrace_drain(int fd, void (*each)(const struct perftrace_record *record,
 						       __u32 cpu))
 {

@@ -132,10 +132,7 @@ int main(int argc, char **argv)
 	is(trace_info(fd).clock, PERFTRACE_CLOCK_MONOTONIC,
 	   "9.6 unstable TSC: a reloaded module uses CLOCK_MONOTONIC");
 	write_wake_file(PERFTRACE_WAKE | 1 << 16);
-	/*
-	 * The first event attaches the program on the slow path, and the second one may take the
-	 * fast path.
-	 */
+	/* The first event takes the slow path, the second may take the fast path. */
 	for (int n = 1; n <= 2; n++)
 		ok(event_time_is_good(fd),
 		   "9.6 unstable TSC: event %d of a program after the reload has a time of this clock",

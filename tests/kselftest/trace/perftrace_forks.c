@@ -52,10 +52,7 @@ static void write_event_of(int method)
 	PERFTRACE(forks, event, (u32, method, method), (u32, zero, 0));
 }
 
-/*
- * Runs in a child process that was created by @method. Writes EVENTS events or, if @endless is
- * true, an event each millisecond until the test is over.
- */
+/* Writes EVENTS events or, if @endless is true, an event each millisecond. */
 static void run_child(int method, bool endless)
 {
 	if (method == NESTED) {
@@ -82,10 +79,7 @@ static void run_parent(bool endless)
 {
 	pid_t pids[NR_METHODS];
 
-	/*
-	 * The thread writes two events before it creates its children, so that the library already
-	 * knows the number of the thread and has enabled its fast path.
-	 */
+	/* The library then knows the thread, and has enabled its fast path. */
 	write_event_of(NR_METHODS);
 	write_event_of(NR_METHODS);
 	for (int method = 0; method < NR_METHODS; method++) {
@@ -247,7 +241,6 @@ static void reset_results(void)
 	memset(shared, 0, sizeof(*shared));
 }
 
-/* Ends the children of a program, and the program. */
 static void end_program(pid_t pid)
 {
 	__atomic_store_n(&shared->over, 1, __ATOMIC_RELAXED);

@@ -14,10 +14,7 @@
 #define ROUNDS	200
 
 static struct shared {
-	/*
-	 * For each thread, the number of events for which the call that writes the event has
-	 * returned.
-	 */
+	/* The number of events of which the call has returned, by thread. */
 	__u64 done[THREADS];
 	int ready;
 } *shared;
@@ -43,7 +40,6 @@ static void run_writer(void)
 	write_until_killed(NULL);
 }
 
-/* Statistics of the records that were read in one round of the test. */
 static struct {
 	__u64 nr[THREADS], last[THREADS], last_time[THREADS];
 	/*
@@ -82,10 +78,7 @@ static void drain(int fd)
 	got.broken |= perftrace_drain(fd, add_record);
 }
 
-/*
- * Reads a flight recorder (a trace that overwrites its oldest events). The oldest record of a
- * flight recorder may be cut off, so incomplete records are ignored.
- */
+/* The oldest record of a flight recorder may be cut off. */
 static void read_flight_recorder(int fd)
 {
 	struct perftrace_read r = first_buffer;
@@ -138,10 +131,7 @@ static bool round_is_good(bool flight, int n)
 		uncommitted += last > done;
 		if (flight && last <= done && is_overwritten(i))
 			continue;
-		/*
-		 * The thread may have been killed after it committed an event and before the call
-		 * that wrote the event returned.
-		 */
+		/* The last event may be committed before its call returned. */
 		if (last != done && last != done + 1)
 			good = false;
 		if (!flight && got.nr[i] != last)

@@ -23,10 +23,7 @@ static struct perftrace_site sites[MAX_SITES];
 static char texts[MAX_SITES][32];
 static struct perftrace_module modules[2];
 
-/*
- * Registers the markers @first to @last - 1 as markers of a program. If @bad is set, every tenth
- * marker has an invalid name.
- */
+/* If @bad is set, every tenth of markers @first to @last - 1 has an invalid name. */
 static void register_sites(struct perftrace_module *module, int first, int last, bool bad)
 {
 	for (int i = first; i < last; i++) {
@@ -53,7 +50,6 @@ static void limit_address_space(void)
 	exit_if(setrlimit(RLIMIT_AS, &limit), 2);
 }
 
-/* Returns the number of mappings of the device in this process. */
 static __u32 count_mappings(void)
 {
 	FILE *maps = fopen("/proc/self/maps", "re");

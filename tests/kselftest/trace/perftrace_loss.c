@@ -61,10 +61,7 @@ int main(int argc, char **argv)
 	trace_load();
 	pid = perftrace_spawn("writer");
 	wait_until(__atomic_load_n(&shared->ready, __ATOMIC_ACQUIRE) == THREADS);
-	/*
-	 * All slots but one are occupied by other traces, so that each trace of the loop below gets
-	 * the remaining slot.
-	 */
+	/* Each trace of the loop below gets the one free slot. */
 	for (int i = 0; i < NR_OTHERS; i++)
 		other_fds[i] = trace_create(format_text("other%d", i), "none:*", 0, 4096, &slot);
 	for (int i = 0; i < ROUNDS; i++) {

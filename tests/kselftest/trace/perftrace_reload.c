@@ -73,14 +73,12 @@ static void run_idle(int n)
 	_exit(0);
 }
 
-/* Hides /dev/perftrace from the program, as PrivateDevices=yes of systemd does. */
 static void hide_device(void)
 {
 	exit_if(unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
 		mount("none", "/dev", "tmpfs", 0, NULL), 96);
 }
 
-/* Sets the soft limit of a process for open files. */
 static void limit_files(pid_t pid, rlim_t max)
 {
 	struct rlimit limit;
@@ -201,10 +199,7 @@ static int as_user(void)
 	});
 }
 
-/*
- * Retries rmmod for a second: the last files of the device may not be released yet, and task work
- * of the programs may still be running.
- */
+/* The last files and the task work of the programs may still be there for a second. */
 static int rmmod_soon(void)
 {
 	int rc = -EBUSY;

@@ -99,7 +99,6 @@ static void run_writer(void)
 	_exit(0);
 }
 
-/* Statistics of the records that were read from a trace. */
 static struct {
 	__u64 time[MAX_CPUS];
 	/* The expected number of the next event, by CPU, thread and kind (0: loop, 1: handler). */
@@ -184,10 +183,7 @@ static void test_run(const char *name, __u32 flags, __u32 bytes, __u64 number)
 	is(got.late, 0, "3.6 %s: times do not decrease on a CPU", name);
 	ok(got.events + got.handled + got.lost == events + handled,
 	   "3.4 %s: each event is read, or counted as lost", name);
-	/*
-	 * Without restartable sequences, a signal handler does not wait for a buffer that the
-	 * interrupted thread holds.
-	 */
+	/* A handler does not wait for a buffer of the interrupted thread. */
 	if (flags & PERFTRACE_WAIT)
 		ok(got.events == events && (getenv("GLIBC_TUNABLES") || !got.lost),
 		   "3.3 %s: no event of a thread's loop is lost", name);

@@ -61,10 +61,7 @@ static void *make_children(void *arg)
 		if (!pid)
 			write_in_child(1 - i % 2);
 		waitpid(pid, NULL, 0);
-		/*
-		 * The parent writes its events after vfork(), so that the first child runs before
-		 * the parent has written any event.
-		 */
+		/* The first child runs before the parent has written an event. */
 		for (int k = 0; k < 10; k++) {
 			PERFTRACE(vforks, event, (u32, thread, WRITERS),
 				  (u64, number, shared->events[WRITERS]));
@@ -90,7 +87,6 @@ static void run_writer(void)
 	_exit(0);
 }
 
-/* Results of reading the trace. */
 static struct {
 	__u64 next[WRITERS + 1], time[2];
 	__u64 events, children, gaps, late, broken, strange;

@@ -31,10 +31,7 @@ static void start_alarms(void)
 	setitimer(ITIMER_REAL, &interval, NULL);
 }
 
-/*
- * Writes events without a pause. Records how often the program blocked, and how long the writes
- * took.
- */
+/* Records how often the program blocked, and how long the writes took. */
 static void run_program(void)
 {
 	long long before, began;
@@ -84,7 +81,6 @@ static __u64 read_events(int fd)
 	return stats.events;
 }
 
-/* Tests writes to a trace that is not read, with wait_ms 200. */
 static void test_not_read(void)
 {
 	int slot, fd = create_waiting(200, &slot), status;
@@ -101,7 +97,6 @@ static void test_not_read(void)
 	close(fd);
 }
 
-/* Tests writes to a trace that is read slowly. */
 static void test_slow_reader(void)
 {
 	int slot, fd = create_waiting(~0U, &slot), status;
@@ -119,10 +114,7 @@ static void test_slow_reader(void)
 	close(fd);
 }
 
-/*
- * Tests wait_ms ~0: a program waits until the buffer is read or the trace ends, across SIGSTOP and
- * SIGCONT.
- */
+/* Waits until the buffer is read or the trace ends, across SIGSTOP and SIGCONT. */
 static void test_wait_forever(void)
 {
 	int slot, fd = create_waiting(~0U, &slot), status;
@@ -144,10 +136,7 @@ static void test_wait_forever(void)
 
 #define WAIT_MS	1000
 
-/*
- * Returns the milliseconds that a program needs for its events while the trace is not read, or -1
- * if the program did not finish in time.
- */
+/* The trace is not read. Returns -1 if the program did not finish in time. */
 static long long measure_wait_ms(void)
 {
 	int slot, fd = create_waiting(WAIT_MS, &slot);

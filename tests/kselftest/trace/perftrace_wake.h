@@ -43,10 +43,7 @@ static void write_wake_file(__u32 word)
 	close(fd);
 }
 
-/*
- * Repeats PERFTRACE_RELEASE for some seconds, until no process uses the device. Returns the number
- * of processes that use the device after the last PERFTRACE_RELEASE, or a negative errno.
- */
+/* Repeats the call for some seconds. Returns how many processes use the device, or -errno. */
 static inline int release_device(void)
 {
 	int wake = open(WAKE_FILE, O_RDONLY | O_CLOEXEC), fd = open_trace_device(), rc = 0;

@@ -282,7 +282,6 @@ static void test_lost(void)
 	close(fd);
 }
 
-/* Attaches, writes one event and exits. */
 static void attach_write_and_exit(int slot)
 {
 	struct traced_process t;

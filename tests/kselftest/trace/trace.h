@@ -337,6 +337,14 @@ static int try_open_trace(unsigned long request, struct perftrace_create *create
 	return rc;
 }
 
+/* Creates or opens a trace and closes its file. Returns 0 or a negative errno. */
+static int try_trace(unsigned long request, struct perftrace_create *create)
+{
+	int fd = try_open_trace(request, create);
+
+	return fd < 0 ? fd : close(fd);
+}
+
 static int trace_create(const char *name, const char *globs, __u32 flags, __u32 bytes, int *slot)
 {
 	struct perftrace_create create = make_trace(name, globs, flags, bytes);
@@ -371,7 +379,6 @@ static int trace_getppid(__u32 bytes)
 	return try_open_trace(PERFTRACE_CREATE, &create);
 }
 
-/* Ends a trace and closes its file. */
 static void trace_end(int fd)
 {
 	trace_ioctl(fd, PERFTRACE_END, NULL);

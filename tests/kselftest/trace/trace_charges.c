@@ -40,7 +40,6 @@ static pid_t start_child(void (*body)(void))
 	return pid;
 }
 
-/* Attaches one process by several files, until a file is refused. */
 static void attach_often(void)
 {
 	struct perftrace_attach attach;
@@ -93,10 +92,7 @@ static void test_descriptors(void)
 	   "9.1 descriptors without mappings: the charge is given back with them");
 }
 
-/*
- * Returns the number of task_struct objects in the kernel's slab cache, including those of dead
- * tasks.
- */
+/* All task_struct objects of the slab cache, those of dead tasks included. */
 static long nr_tasks(void)
 {
 	char line[300];
@@ -110,7 +106,6 @@ static long nr_tasks(void)
 	return nr;
 }
 
-/* Runs a child that writes one event and exits. */
 static int write_and_end(int slot)
 {
 	return in_child({
@@ -154,7 +149,6 @@ static void child_attach(void)
 	shared->result = try_attach(open_trace_device(), 0, &attach);
 }
 
-/* Registers markers until one is refused. */
 static void register_until_refused(void)
 {
 	struct traced_process t;
@@ -198,7 +192,6 @@ static void test_refused_counts(void)
 	close(fd);
 }
 
-/* Attaches with mappings. */
 static void attach_and_map(void)
 {
 	struct traced_process t;
@@ -301,10 +294,7 @@ static void test_second_mapping(void)
 	close(fd);
 }
 
-/*
- * Counts how often no trace selects the marker: the word of the marker, which has one bit for each
- * trace, is then 0.
- */
+/* Counts how often the word of the marker is 0: no trace selects it. */
 static void *watch_marker_word(void *arg)
 {
 	struct traced_process *t = arg;
@@ -366,10 +356,7 @@ static bool claim_losses(struct perftrace_info *info)
 	return ticks_now() - last_read < (last_read - start) / 4;
 }
 
-/*
- * A buffer's count of lost events may rise only by as many events as a process can write since the
- * last read.
- */
+/* The count may rise only by what a process can write since the last read. */
 static void test_impossible_losses(void)
 {
 	struct perftrace_info info;
@@ -380,10 +367,7 @@ static void test_impossible_losses(void)
 	ok(info.cut, "9.6 impossible losses: the same call counts them in cut");
 }
 
-/*
- * Tests that processes can attach again after the caller of PERFTRACE_RELEASE has exited, even if
- * not all processes have closed the device.
- */
+/* When the caller of PERFTRACE_RELEASE has exited, processes can attach again. */
 static void test_release(void)
 {
 	struct perftrace_release release = { .size = sizeof(release), .wake = -1 };

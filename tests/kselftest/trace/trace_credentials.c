@@ -51,10 +51,7 @@ static void do_step(const struct traced_process *t, int marker)
 		prctl(PR_SET_DUMPABLE, 0);
 		break;
 	case STEP_CHANGE_GID:
-		/*
-		 * Changes the credentials of the process. PR_SET_DUMPABLE then makes the process
-		 * as dumpable as before.
-		 */
+		/* The process stays as dumpable as before. */
 		exit_if(setresgid(OTHER_USER, OTHER_USER, OTHER_USER), 93);
 		prctl(PR_SET_DUMPABLE, 1);
 		break;
@@ -68,10 +65,7 @@ static void do_step(const struct traced_process *t, int marker)
 	target->step = STEP_DONE;
 }
 
-/*
- * Waits for room in a buffer by PERFTRACE_WAIT_ROOM. Stores the result of PERFTRACE_WAIT_ROOM in
- * target->result.
- */
+/* Stores the result in target->result. */
 static void *wait_for_room(void *arg)
 {
 	struct traced_process *t = arg;
@@ -241,10 +235,7 @@ static int exec_in_trace(bool undumpable)
 		run_step(STEP_EXEC);
 		wait_until(!strcmp(read_file(path, text, sizeof(text)) + strlen(text) + 1,
 				   "pauses"));
-		/*
-		 * Some time after the exec, the kernel frees the memory of the program that the
-		 * target ran before.
-		 */
+		/* The kernel frees the memory of the first program after the exec. */
 		wait_until(trace_drain(fd, target->key, &tally) < 0 || tally.events ||
 			   trace_info(fd).denied);
 		_exit(tally.events | trace_info(fd).denied << 1);
@@ -260,7 +251,6 @@ static void test_exec(void)
 	   "9.3 exec: events of a first program that was not dumpable are not read");
 }
 
-/* Returns how many kB of a process's mappings of the device are resident. */
 static long resident_kb(pid_t pid)
 {
 	char line[512];
@@ -337,10 +327,7 @@ static struct slow_read {
 	int rc;
 } slow_read;
 
-/*
- * Provides the missing pages of the reader's memory. The first page is provided only after the
- * target has written secret events, and each other page is provided at once.
- */
+/* The first page waits until the target has written secret events. */
 static void *provide_pages(void *unused)
 {
 	bool first = true;
@@ -363,7 +350,6 @@ static void *provide_pages(void *unused)
 	return unused;
 }
 
-/* Returns the number of secret events in the bytes that were read. */
 static int count_secrets(const char *from, size_t bytes)
 {
 	int nr = 0;
@@ -409,10 +395,7 @@ static void test_slow_reader(void)
 	kill_child(pid);
 }
 
-/*
- * Returns the number of events that a reader gets from the target. If @in_landlock is set, the
- * reader is in a Landlock domain.
- */
+/* Counts what a reader gets, in a Landlock domain if @in_landlock is set. */
 static int count_events(bool in_landlock)
 {
 	struct event_stats stats = { 0 };
@@ -443,12 +426,10 @@ static void test_dead_leader(void)
 static int try_open(bool in_landlock)
 {
 	struct perftrace_create open = make_trace("opened", "", 0, 0);
-	int fd;
 
 	if (in_landlock)
 		enter_landlock_domain();
-	fd = try_open_trace(PERFTRACE_OPEN, &open);
-	return fd < 0 ? -fd : 0;
+	return -try_trace(PERFTRACE_OPEN, &open);
 }
 
 static void test_open(void)
@@ -516,10 +497,7 @@ static void test_attach_right(void)
 	kill_child(pid);
 }
 
-/*
- * Tests a target that becomes undumpable while one of its threads waits for room in a buffer that
- * is not read.
- */
+/* One of its threads waits for room in a buffer that is not read. */
 static void test_waiting_thread(void)
 {
 	pid_t pid = start_target(WAITING), other;

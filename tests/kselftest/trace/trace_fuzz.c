@@ -9,6 +9,7 @@
  * reads everything. The kernel must keep working, and all events of a well-behaved process must be
  * read.
  */
+#include "random.h"
 #include "trace.h"
 #include <sys/prctl.h>
 
@@ -20,15 +21,6 @@ static const __u32 modes[TRACES] = { 0, PERFTRACE_FLIGHT, PERFTRACE_SHARED, PERF
 static struct {
 	volatile __u64 written, rewritten, calls, ready;
 } *shared;
-
-static __u64 seed = 88172645463325252ULL;
-
-static __u64 random_u64(void)
-{
-	seed ^= seed << 13;
-	seed ^= seed >> 7;
-	return seed ^= seed << 17;
-}
 
 /* Returns a number that may do harm: small, near a power of two, near @base, or random. */
 static __u64 odd_number(__u64 base)
@@ -63,10 +55,7 @@ static void rewriter(const int *slots)
 		int cpu = random_u64() % t.attach.nr_cpus;
 		__u64 *counts = (void *)get_buffer(&t, slot, cpu), *word;
 
-		/*
-		 * Select one of the counts in the header of the buffer, a word of the first 4 KiB
-		 * of records, or any word of the buffer's first 12 KiB.
-		 */
+		/* A count of the header, a word of the first 4 KiB of records, or of 12 KiB. */
 		switch (random_u64() % 4) {
 		case 0:
 			word = counts + random_u64() % 9;
@@ -120,10 +109,7 @@ static void random_calls(void)
 			((struct perftrace_markers *)words)->nr = random_u64() % 8;
 			((struct perftrace_markers *)words)->markers = (unsigned long)(words + 8);
 		}
-		/*
-		 * Clears PERFTRACE_KEEP in the flags of a new trace: with PERFTRACE_KEEP, traces
-		 * would outlive their files and use up all slots.
-		 */
+		/* With PERFTRACE_KEEP, traces would use up all slots. */
 		if (request == PERFTRACE_CREATE)
 			words[0] &= ~((__u64)PERFTRACE_KEEP << 32);
 		ioctl(fds[random_u64() % 3], request, words);

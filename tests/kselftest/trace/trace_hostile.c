@@ -15,8 +15,6 @@
 
 static struct traced_process self;
 
-/* Tests of arguments */
-
 static void test_no_role(void)
 {
 	struct traced_process nobody = { .fd = open_trace_device() };
@@ -206,8 +204,6 @@ static void register_all_markers(void)
 	_exit(rc == -ENOSPC && nr == PERFTRACE_NR_MARKERS && set == nr ? 0 : 1);
 }
 
-/* Tests of filters */
-
 struct one_step {
 	struct perftrace_filter header;
 	struct perftrace_step step;
@@ -306,8 +302,6 @@ static void test_traces(void)
 	is(try_open_trace(PERFTRACE_OPEN, &create), -EINVAL,
 	   "3.7 open: a name without NUL is refused");
 }
-
-/* Tests of buffers */
 
 /* Changes that a hostile writer makes to its buffer, which holds 50 events */
 static void set_head_beyond(struct perftrace_buffer *b, char *records)

@@ -11,10 +11,7 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
-/*
- * Attaches the process through a second open file of the device. The second file uses the mappings
- * of the first file.
- */
+/* The second file uses the mappings of the first file. */
 static int attach_second(const struct traced_process *first, struct traced_process *second)
 {
 	*second = *first;
@@ -92,10 +89,7 @@ static void test_copies(void)
 	close(fd);
 }
 
-/*
- * Thread data of each copy of the library. The kernel keeps the addresses of the thread data of up
- * to four copies at a time.
- */
+/* The kernel keeps the addresses of the thread data of up to four copies. */
 #define MAX_COPIES	4
 
 static __thread volatile struct perftrace_thread thread_data[MAX_COPIES + 1];
@@ -157,10 +151,7 @@ static void test_thread_data(void)
 	for (int i = 0; i <= MAX_COPIES; i++)
 		if (i != 1)
 			close(fds[i]);
-	/*
-	 * If the program has closed the descriptor of a copy of libperftrace, the copy attaches
-	 * again by another file.
-	 */
+	/* A copy whose descriptor was closed attaches again by another file. */
 	fds[0] = attach_copy(0);
 	fds[1] = attach_copy(0);
 	close(fds[1]);

@@ -12,16 +12,12 @@
 #include "trace.h"
 #include <sys/prctl.h>
 
-/* Memory that is shared with children. */
 static struct {
 	volatile __u64 committed, ready;
 	volatile __u64 key;
 } *shared;
 
-/*
- * Attaches this process and registers a marker that the trace in @slot selects. Returns the number
- * of the marker.
- */
+/* Registers a marker that the trace in @slot selects, and returns its number. */
 static int child_attach(struct traced_process *t, int slot, const char *event)
 {
 	int marker;
@@ -34,10 +30,7 @@ static int child_attach(struct traced_process *t, int slot, const char *event)
 	return marker;
 }
 
-/*
- * Writes events until the process is killed. Stores the number of committed events after each
- * event.
- */
+/* Stores the number of committed events after each event. */
 static void write_until_killed(int slot)
 {
 	struct traced_process t;
@@ -70,10 +63,7 @@ static void test_killed(void)
 		});
 		while (!shared->ready && !waitpid(pid, &status, WNOHANG))
 			usleep(100);
-		/*
-		 * Kill the writer at a random moment. In the first round, first wait for more than
-		 * 100 events, so that at least one writer is killed after many events.
-		 */
+		/* At least one writer is killed after more than 100 events. */
 		usleep(random() % 3000);
 		if (!i)
 			wait_until(shared->committed > 100);
@@ -284,10 +274,7 @@ static void test_fork(const char *how, bool keep)
 	close(fd);
 }
 
-/*
- * Tests a parent that exits before its child writes the first event, as the parent of a daemon
- * does.
- */
+/* The parent exits before its child writes, as the parent of a daemon does. */
 static void test_parent_ended(void)
 {
 	struct event_stats stats = { 0 };
@@ -485,7 +472,6 @@ static void test_unmapped_pieces(void)
 	}
 }
 
-/* Writes until the buffer is full. */
 static void fill_buffer(int slot)
 {
 	static char fields[2000];
@@ -496,10 +482,7 @@ static void fill_buffer(int slot)
 		;
 }
 
-/*
- * Tests that the oldest processes are dropped when a trace that is not read has more ended
- * processes than it can keep.
- */
+/* The trace is not read, and has more ended processes than it can keep. */
 static void test_dropped(void)
 {
 	int slot, fd = trace_create("dropped", "life:*", 0, PERFTRACE_BYTES_MAX, &slot), rounds = 0;

@@ -27,10 +27,7 @@ static struct {
 	volatile int ready, result;
 } *shared;
 
-/*
- * Starts a process of @user that tries to attach, and then pauses. Stores the result of the attach
- * in shared->result.
- */
+/* The process pauses after its attach, whose result is in shared->result. */
 static pid_t start_traced(int user)
 {
 	pid_t pid;
@@ -83,7 +80,6 @@ static void test_processes(void)
 	write_file(MAX_TRACED, old_limit);
 }
 
-/* Runs a traced process of USER that writes an event and exits. */
 static int run_traced_user(int slot)
 {
 	return in_child({
@@ -133,10 +129,7 @@ static void test_ended_charged_to_owner(void)
 	write_file(MAX_TRACED, old_limit);
 }
 
-/*
- * Attaches this process, writes @bytes bytes, and removes its mappings, which ends the traced
- * process.
- */
+/* Writes @bytes bytes. The removal of the mappings ends the traced process. */
 static void attach_write_and_unmap(int slot, size_t bytes)
 {
 	static char payload[PERFTRACE_RECORD_MAX / 2];
@@ -182,10 +175,7 @@ static void test_max_ended_bytes(void)
 	__u64 each = 0;
 
 	for (int i = 0; i < 100; i++) {
-		/*
-		 * Writes a little more than the size of the ring, so that each page of the ring is
-		 * allocated.
-		 */
+		/* More than the ring has, so that each of its pages is allocated. */
 		attach_write_and_unmap(slot, (1 << 20) + (1 << 16));
 		info = trace_info(fd);
 		if (!each)

@@ -37,10 +37,7 @@ static void make_markers(void)
 		markers[i] = make_marker(format_text("memory:event_%037d", i), fields);
 }
 
-/*
- * Registers the markers from @from to @from + MARKERS. Counts the markers that are accepted, and
- * stores the errno of the first marker that is not.
- */
+/* Stores the errno of the first marker that is not accepted. */
 static void register_many(struct traced_process *t, int from)
 {
 	for (int i = from; i < from + MARKERS; i += PER_CALL) {
@@ -57,10 +54,7 @@ static void register_many(struct traced_process *t, int from)
 	}
 }
 
-/*
- * Runs many processes one after the other, which are traced by a flight recorder with
- * PERFTRACE_KEEP.
- */
+/* A flight recorder with PERFTRACE_KEEP traces one process after the other. */
 static void test_dead_processes(void)
 {
 	const int flags = PERFTRACE_KEEP | PERFTRACE_FLIGHT;

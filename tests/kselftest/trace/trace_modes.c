@@ -15,13 +15,10 @@
 
 #define RING	4096
 
-/* Memory that is shared with children. */
 static struct {
 	volatile __u64 written, key, go;
 	volatile int result;
 } *shared;
-
-/* Tests of flight recorders */
 
 static struct traced_process self;
 
@@ -137,8 +134,6 @@ static void test_read_while_written(void)
 	pin_to_cpu(0);
 }
 
-/* Tests of shared buffers */
-
 static int write_shared(int slot, __u32 flags, int events)
 {
 	struct traced_process t;
@@ -228,8 +223,6 @@ static void test_shared_ended(void)
 	close(fd);
 }
 
-/* Tests of events of the kernel */
-
 static __u64 count_kernel_events(int fd, int marker, __u64 *others)
 {
 	struct perftrace_read r = first_buffer;
@@ -299,8 +292,6 @@ static void test_kernel_events(void)
 		note("create returned %d, the child %d; %llu other events", fd, child, others);
 	close(fd);
 }
-
-/* Tests of memory */
 
 static long cgroup_value(const char *file)
 {

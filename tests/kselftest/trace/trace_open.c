@@ -30,11 +30,8 @@ static void set_user(void)
 static int try_open(void)
 {
 	struct perftrace_create create = { .size = sizeof(create), .name = "asked" };
-	int fd = try_open_trace(PERFTRACE_OPEN, &create);
 
-	if (fd >= 0)
-		close(fd);
-	return fd < 0 ? fd : 0;
+	return try_trace(PERFTRACE_OPEN, &create);
 }
 
 static void open_until_stopped(void)
@@ -49,7 +46,6 @@ static void open_until_stopped(void)
 	_exit(0);
 }
 
-/* Returns the number of kernel threads that PERFTRACE_OPEN has created. */
 static int nr_owner_threads(void)
 {
 	DIR *dir = opendir("/proc");
@@ -90,10 +86,7 @@ static void *open_common(void *unused)
 	return NULL;
 }
 
-/*
- * Returns the number of times that the trace was opened, in ROUNDS rounds of two threads with one
- * file.
- */
+/* Two threads open with one file. Returns the number of opened traces. */
 static int open_twice(void)
 {
 	pthread_t thread;

@@ -16,10 +16,7 @@ static void set_ids(int user, int saved, int capability)
 	if (setgroups(0, NULL) || setresgid(user, user, user) || setresuid(user, user, saved))
 		_exit(97);
 	drop_capabilities_except(capability);
-	/*
-	 * A change of the user makes a process undumpable, as the execution of a set-uid program
-	 * does. PR_SET_DUMPABLE makes the process dumpable again.
-	 */
+	/* After a change of the user, as after a set-uid program, it is not dumpable. */
 	prctl(PR_SET_DUMPABLE, 1);
 }
 
@@ -138,10 +135,7 @@ static bool is_listed(int fd, __u64 key)
 #define EVENTS		2
 #define MARKERS		4
 
-/*
- * Tries to trace all targets with the credentials @cred, and stores a byte of results for each
- * target.
- */
+/* Stores a byte of results for each target. */
 static void try_targets(enum credentials cred, const pid_t *pids, unsigned char *answers)
 {
 	int slot, fd, device;

@@ -136,7 +136,6 @@ static void run_parent(enum parent_state state)
 	pause_forever();
 }
 
-/* Returns true if a process executes this program with the argument "pauses". */
 static bool executes_pauses(pid_t pid)
 {
 	char text[100] = "";
@@ -145,10 +144,7 @@ static bool executes_pauses(pid_t pid)
 	return !strcmp(text, "trace_release") && !strcmp(text + sizeof("trace_release"), "pauses");
 }
 
-/*
- * Tests a child of fork() that does not access its mappings of the device. The child was recorded
- * with the identity of its parent.
- */
+/* The child was recorded with the identity of its parent. */
 static void test_idle_child(enum parent_state state, const char *name)
 {
 	struct perftrace_release resume = { sizeof(resume), PERFTRACE_RESUME, -1, 0 };

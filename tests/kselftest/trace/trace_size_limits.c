@@ -39,10 +39,7 @@ static int register_fields(const char *fields, size_t bytes)
 	return ioctl_markers(self.fd, PERFTRACE_REGISTER, &marker, 1, NULL);
 }
 
-/*
- * Registers a marker with @nr bytes of fields: seven fields of 34 bytes and a blank, and one field
- * with the remaining bytes.
- */
+/* Seven fields of 34 bytes and a blank, and one field with the remaining bytes. */
 static int register_fields_length(int nr)
 {
 	char text[512] = "", last[64];
@@ -80,23 +77,12 @@ static int register_nr_markers(int nr)
 	return ioctl_markers(self.fd, PERFTRACE_REGISTER, markers, nr, NULL);
 }
 
-/* Creates a trace and closes it immediately. Returns 0 or a negative errno. */
-static int create_and_close(struct perftrace_create *create)
-{
-	int fd = try_open_trace(PERFTRACE_CREATE, create);
-
-	if (fd < 0)
-		return fd;
-	close(fd);
-	return 0;
-}
-
 static int create_name_length(int nr)
 {
 	struct perftrace_create create = make_trace("", "", 0, 0);
 
 	fill_letters(create.name, sizeof(create.name), nr);
-	return create_and_close(&create);
+	return try_trace(PERFTRACE_CREATE, &create);
 }
 
 static int create_globs_length(int nr)
@@ -106,7 +92,7 @@ static int create_globs_length(int nr)
 	fill_letters(create.markers, sizeof(create.markers), nr);
 	for (int blank = 50; blank < nr - 1; blank += 51)
 		create.markers[blank] = ' ';
-	return create_and_close(&create);
+	return try_trace(PERFTRACE_CREATE, &create);
 }
 
 static int create_glob_length(int nr)
@@ -114,14 +100,14 @@ static int create_glob_length(int nr)
 	struct perftrace_create create = make_trace("glob", "", 0, 0);
 
 	fill_letters(create.markers, sizeof(create.markers), nr);
-	return create_and_close(&create);
+	return try_trace(PERFTRACE_CREATE, &create);
 }
 
 static int create_buffer_bytes(int bytes)
 {
 	struct perftrace_create create = make_trace("bytes", "", 0, bytes);
 
-	return create_and_close(&create);
+	return try_trace(PERFTRACE_CREATE, &create);
 }
 
 /* Creates a trace with a filter of @bytes bytes: one step, its text, and zeroes. */
@@ -142,13 +128,10 @@ static int create_filter_bytes(int bytes)
 	memset(filter.bytes + sizeof(filter.one), 'x', 31);
 	create.filter = (unsigned long)&filter;
 	create.filter_bytes = bytes;
-	return create_and_close(&create);
+	return try_trace(PERFTRACE_CREATE, &create);
 }
 
-/*
- * Creates @nr traces of one user at the same time, in a child. Returns the result of the last
- * PERFTRACE_CREATE.
- */
+/* Returns the result of the last PERFTRACE_CREATE. */
 static int create_nr_traces(int nr, int user)
 {
 	int rc = in_child({

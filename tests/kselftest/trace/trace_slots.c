@@ -18,7 +18,6 @@ struct fields {
 	__u32 slot;
 } __attribute__((packed));
 
-/* Memory that is shared with the writers. */
 static struct {
 	volatile int ready;
 	volatile __u64 written[WRITERS];

@@ -61,7 +61,6 @@ static void register_many(struct traced_process *t)
 	}
 }
 
-/* Runs a process with nearly as many markers as a process may have. */
 static void hold_many_markers(void)
 {
 	struct traced_process t;
@@ -84,10 +83,7 @@ static const char *slow_globs(void)
 	return globs;
 }
 
-/*
- * Creates traces whose globs take long to match and match no marker, with buffers of the maximum
- * size.
- */
+/* The globs match no marker; the buffers have the maximum size. */
 static void create_with_slow_globs(void)
 {
 	const char *globs = slow_globs();
@@ -121,10 +117,7 @@ static unsigned long create_us(void)
 	return shared->us;
 }
 
-/*
- * Creates @nr traces with slow globs and returns the shortest time, because a busy host does not run
- * the caller all of the time.
- */
+/* Returns the shortest time: a busy host does not run the caller all of the time. */
 static unsigned long slow_create_us(int nr)
 {
 	unsigned long least = create_us();
@@ -182,10 +175,7 @@ static void *make_calls(void *unused)
 	return NULL;
 }
 
-/*
- * Makes the ioctl @request. Returns the duration of the longest call that the other thread made
- * during the ioctl, in percent of the ioctl's duration.
- */
+/* Returns the other thread's longest call, in percent of the duration of the ioctl. */
 static unsigned long waiting_percent(int fd, unsigned long request, void *arg)
 {
 	__u64 start, elapsed;
@@ -204,10 +194,7 @@ static unsigned long waiting_percent(int fd, unsigned long request, void *arg)
 	return __atomic_load_n(&longest_call, __ATOMIC_RELAXED) * 100 / elapsed;
 }
 
-/*
- * Tests a trace of many processes with many markers each, which the processes have inherited by
- * fork().
- */
+/* Many processes have inherited many markers each. */
 static void test_many_processes(void)
 {
 	unsigned long min[2] = { 100, 100 };

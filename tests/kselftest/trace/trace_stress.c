@@ -46,17 +46,13 @@ static void *write_some(void *arg)
 		for (int slot = 0; slot < PERFTRACE_NR_TRACES; slot++)
 			if (is_wanted(self->t, marker, slot))
 				write_number(self->t, slot, self->cpu, marker, n);
-		/*
-		 * Write into a random slot as well, as a late writer does after its trace has
-		 * ended.
-		 */
+		/* A late writer writes into a slot after its trace has ended. */
 		*(volatile __u64 *)((char *)get_buffer(self->t, random_below(16), self->cpu) +
 				    random_below(1025) * 4096) = n;
 	}
 	return NULL;
 }
 
-/* Runs a traced process, which exits in one of several ways. */
 static void run_traced_process(int number)
 {
 	struct traced_process t;

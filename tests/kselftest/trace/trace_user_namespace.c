@@ -14,10 +14,7 @@
 #define USER		1001
 #define OTHER_USER	1002
 
-/*
- * Maximum numbers of traces of one user without CAP_PERFMON: of current traces, and of current and
- * ended traces together.
- */
+/* Current traces of a user without CAP_PERFMON, and current and ended ones together. */
 #define MAX_TRACES	8
 #define MAX_HELD	32
 
@@ -50,10 +47,7 @@ static int attach_process(int unused)
 	return try_attach(open_trace_device(), 0, &attach);
 }
 
-/*
- * Creates and ends traces and keeps their files open, until a trace is refused or there are @max of
- * them. Returns the number of traces that were created.
- */
+/* Keeps the files open. Returns the number of traces, at most @max. */
 static int hold_ended_traces(int max)
 {
 	struct perftrace_create create = make_trace("held", "mapped:*", 0, 4096);
@@ -68,10 +62,7 @@ static int hold_ended_traces(int max)
 	return nr;
 }
 
-/*
- * Runs @body in a child as user @user of the machine or, if @in_namespace is set, of the user
- * namespace. After @body has returned, the child pauses.
- */
+/* The user is one of the namespace if @in_namespace is set. The child then pauses. */
 static pid_t start_child_as(int user, bool in_namespace, int (*body)(int number), int number)
 {
 	pid_t pid;

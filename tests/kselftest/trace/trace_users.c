@@ -12,7 +12,6 @@
 #include "trace.h"
 #include "refusals.h"
 
-/* Results of a user's child, in shared memory. */
 static struct answers {
 	int open_rc, create_rc, slot, seen, markers, own, all_users, kernel, wanted, exists;
 	int foreign, same_user, done;
@@ -38,7 +37,6 @@ static int count_markers(int fd, const char *name)
 	return nr;
 }
 
-/* Returns the number of traces that user @user can create. */
 static int max_traces(int user)
 {
 	struct perftrace_create create;
@@ -51,10 +49,7 @@ static int max_traces(int user)
 	return nr;
 }
 
-/*
- * Returns the number of ended traces that user @user can keep by leaving the files of the traces
- * open.
- */
+/* The files of the ended traces stay open. */
 static int max_ended(int user)
 {
 	struct perftrace_create create;
@@ -141,24 +136,15 @@ static void as_user(struct answers *a, int user, int capability)
 	a->create_rc = fd < 0 ? fd : 0;
 	a->slot = create.slot;
 	open = make_trace("roots", "", 0, 0);
-	other = try_open_trace(PERFTRACE_OPEN, &open);
-	a->open_rc = other < 0 ? other : 0;
-	if (other >= 0)
-		close(other);
+	a->open_rc = try_trace(PERFTRACE_OPEN, &open);
 	a->seen = count_traces(fd, "roots");
 	a->markers = count_markers(fd, "users:x");
 	wait_until((a->own = read_writers(fd, user, 1, &a->foreign)));
-	/*
-	 * Wait 50 ms and read again. If the trace could get events of other users, some events of
-	 * other users would have arrived while the test waited.
-	 */
+	/* Events of other users, if there were any, would arrive in this time. */
 	sleep_ms(50);
 	read_writers(fd, user, 1, &a->foreign);
 	open = make_trace("mine", "", 0, 0);
-	other = try_open_trace(PERFTRACE_CREATE, &open);
-	a->exists = other < 0 ? other : 0;
-	if (other >= 0)
-		close(other);
+	a->exists = try_trace(PERFTRACE_CREATE, &open);
 	create = make_trace("all", "users:*", PERFTRACE_ALL_USERS, 0);
 	other = try_open_trace(PERFTRACE_CREATE, &create);
 	a->all_users = other < 0 ? other : 0;
@@ -170,10 +156,7 @@ static void as_user(struct answers *a, int user, int capability)
 		close(other);
 	}
 	create = make_trace("switches", "kernel:sched_switch", 0, 0);
-	other = try_open_trace(PERFTRACE_CREATE, &create);
-	a->kernel = other < 0 ? other : 0;
-	if (other >= 0)
-		close(other);
+	a->kernel = try_trace(PERFTRACE_CREATE, &create);
 }
 
 static void test_without_capability(void)
@@ -242,10 +225,7 @@ static void test_root(void)
 	close(fd);
 }
 
-/*
- * Runs in a child that was root and changes its user. Returns true if the child can see the trace
- * of root, or if it cannot register a marker.
- */
+/* Runs in a child that was root. Also true if it cannot register a marker. */
 static int sees_root_trace(int slot)
 {
 	struct traced_process t;
@@ -301,11 +281,9 @@ static void test_limits(void)
 static int try_kernel_events(int user, int capability)
 {
 	struct perftrace_create create = make_trace("paranoia", "kernel:*", 0, 0);
-	int fd;
 
 	switch_user(user, capability);
-	fd = try_open_trace(PERFTRACE_CREATE, &create);
-	return fd < 0 ? -fd : 0;
+	return -try_trace(PERFTRACE_CREATE, &create);
 }
 
 /*

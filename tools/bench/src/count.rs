@@ -47,12 +47,11 @@ fn measure_window(operations: u32, run: &mut dyn FnMut(u32) -> io::Result<()>) -
     Ok(read_tsc().wrapping_sub(start))
 }
 
-/// Measures an operation. `run(n)` executes the operation n times; n is at most `most`. `rest` is
-/// called before each window; it waits until the kernel has done the work that it deferred in the
-/// previous window.
+/// Measures an operation on `values` values. `run(n)` executes the operation n times; n is at most
+/// `most`. `rest` is called before each window; it waits until the kernel has done the work that it
+/// deferred in the previous window. The caller sets the name of the operation and the number of
+/// CPUs.
 pub fn count_instructions(
-    operation: &str,
-    cpus: u32,
     values: u64,
     most: u32,
     rest: &dyn Fn(),
@@ -66,10 +65,7 @@ pub fn count_instructions(
     let few = many / 4;
     // Allocate the arrays before the first window, because an allocation between windows would
     // change the lengths of windows.
-    let (mut short, mut long) = (
-        [0; WINDOWS_PER_SIZE as usize],
-        [0; WINDOWS_PER_SIZE as usize],
-    );
+    let [mut short, mut long] = [[0; WINDOWS_PER_SIZE as usize]; 2];
     for _ in 0..NR_WARM_UP_RUNS {
         rest();
         measure_window(few, run)?;
@@ -82,18 +78,13 @@ pub fn count_instructions(
         rest();
         *long = measure_window(many, run)?;
     }
-    let (short, long) = (
-        find_shortest_recurring_length(&mut short),
-        find_shortest_recurring_length(&mut long),
-    );
+    let [short, long] = [short, long].map(|mut all| find_shortest_recurring_length(&mut all));
     Ok(InstructionCount {
-        operation: operation.into(),
-        cpus,
         values,
         operations: [few, many],
         ticks: [short.0, long.0],
         agree: [short.1, long.1],
-        why_not: None,
+        ..InstructionCount::default()
     })
 }
 

@@ -13,15 +13,18 @@ use perfmon::Pmd;
 use rustix::thread::{sched_setaffinity, CpuSet};
 
 use crate::count::{count_instructions, MAX_OPERATIONS_PER_WINDOW};
-use crate::events::SimulatedKernel;
-use crate::operations::{GuestStage, Operation, Runner, OPERATIONS};
-use crate::peers::{
-    read_cpu_count, PerfEvent, PerfGroup, ProcFile, RdpmcPerfEvent, INSTRUCTIONS_EVENT,
+use crate::events::{EventLoop, SimulatedKernel};
+use crate::operations::{GuestStage, Runner, OPERATIONS};
+use crate::peers::{read_cpu_count, PerfEvent, PerfGroup, ProcFile, INSTRUCTIONS_EVENT};
+use crate::record::{
+    print_property, print_record, Failure, InstructionCount, PerfAddTimes, Record,
 };
-use crate::record::{print_record, Failure, InstructionCount, PerfAddTimes, Record};
 use crate::sample;
 use crate::switch::{start_counting_context, AlternatingSets, PingPong, COUNTERS_PER_THREAD};
-use crate::sys::{close_invalid_fd, getppid, run_nop_rounds, set_fifo_scheduling, BpfPerCpuArray};
+use crate::sys::{
+    close_invalid_fd, getppid, perf_event_open, run_nop_rounds, set_fifo_scheduling,
+    BpfPerCpuArray, RdpmcPerfEvent,
+};
 use crate::trace::{ObservedJob, ObservingTool};
 
 /// Number of rounds of [`run_nop_rounds`] during which event sets are switched; a round takes a
@@ -48,26 +51,11 @@ const NR_BPF_MAP_KEYS: u32 = 1000;
 /// one batch fits into a window (`count.rs`).
 const BPF_BATCH_KEYS_BY_CPUS: [usize; 3] = [1000, 200, 50];
 
-/// Repeats a measurement until enough windows have the same length, at most
-/// [`MAX_MEASUREMENTS_PER_OPERATION`] times. Prints the record of the last measurement.
-fn measure_until_reliable(
-    mut measure: impl FnMut() -> io::Result<InstructionCount>,
-) -> io::Result<()> {
-    let mut last = measure()?;
-    for _ in 1..MAX_MEASUREMENTS_PER_OPERATION {
-        if last.why_unreliable().is_none() {
-            break;
-        }
-        last = measure()?;
-    }
-    print_record(&Record::Count(last));
-    Ok(())
-}
-
-/// The guest (virtual machine) in which the operations are measured. Each method measures an
-/// operation and prints the record; `name` is the name of the operation.
+/// The guest (virtual machine) in which the operations are measured. Each method measures the
+/// operation `name` and prints the record.
 #[derive(Clone, Copy)]
 pub struct Guest {
+    name: &'static str,
     cpus: u32,
     /// Maximum number of operations in a window.
     max_window_operations: u32,
@@ -75,21 +63,38 @@ pub struct Guest {
 }
 
 impl Guest {
+    fn print_count(&self, operation: &str, count: InstructionCount) {
+        print_record(&Record::Count(InstructionCount {
+            operation: operation.into(),
+            cpus: self.cpus,
+            ..count
+        }));
+    }
+
+    /// Repeats a measurement until enough windows have the same length, at most
+    /// [`MAX_MEASUREMENTS_PER_OPERATION`] times. Prints the record of the last measurement.
+    fn measure_until_reliable(
+        &self,
+        mut measure: impl FnMut() -> io::Result<InstructionCount>,
+    ) -> io::Result<()> {
+        let mut last = measure()?;
+        for _ in 1..MAX_MEASUREMENTS_PER_OPERATION {
+            if last.why_unreliable().is_none() {
+                break;
+            }
+            last = measure()?;
+        }
+        self.print_count(self.name, last);
+        Ok(())
+    }
+
     fn measure_operation(
         &self,
-        name: &str,
         values: u64,
         run: &mut dyn FnMut(u32) -> io::Result<()>,
     ) -> io::Result<()> {
-        measure_until_reliable(|| {
-            count_instructions(
-                name,
-                self.cpus,
-                values,
-                self.max_window_operations,
-                &|| {},
-                run,
-            )
+        self.measure_until_reliable(|| {
+            count_instructions(values, self.max_window_operations, &|| {}, run)
         })
     }
 
@@ -102,8 +107,8 @@ impl Guest {
     }
 
     /// Measures an operation, which `run` executes as often as its argument says.
-    pub fn measure_loop(&self, name: &str, run: impl Fn(u32)) -> io::Result<()> {
-        self.measure_operation(name, 1, &mut |n| {
+    pub fn measure_loop(&self, run: impl Fn(u32)) -> io::Result<()> {
+        self.measure_operation(1, &mut |n| {
             run(n);
             Ok(())
         })
@@ -112,7 +117,6 @@ impl Guest {
     /// Measures a snapshot of 1,000 counters by the library's reader.
     pub fn measure_snapshot(
         &self,
-        name: &str,
         fill: impl Fn(&Counters, &Selection, &mut Vec<i64>) -> Result<Stamp, perfcounters::Error>,
     ) -> io::Result<()> {
         let broke = |e: perfcounters::Error| io::Error::other(e.to_string());
@@ -121,7 +125,7 @@ impl Guest {
         let mut values = Vec::new();
         counters.fill(&selection, &mut values).map_err(broke)?;
         let nr = values.len() as u64;
-        self.measure_operation(name, nr, &mut |n| {
+        self.measure_operation(nr, &mut |n| {
             (0..n)
                 .try_for_each(|_| fill(&counters, &selection, &mut values).map(drop))
                 .map_err(broke)
@@ -129,39 +133,36 @@ impl Guest {
     }
 
     /// Measures reading a file of /proc. The name of the operation contains the name of the file.
-    fn measure_proc_file(&self, name: &str) -> io::Result<()> {
-        let file = name.trim_start_matches("proc_");
+    pub fn measure_proc_file(&self) -> io::Result<()> {
+        let file = self.name.trim_start_matches("proc_");
         let mut file = ProcFile::open(&format!("/proc/{}", file.trim_end_matches("_parsed")))?;
         let (values, _) = file.read_and_parse()?;
-        if name.ends_with("_parsed") {
-            self.measure_operation(name, values, &mut |n| {
+        if self.name.ends_with("_parsed") {
+            self.measure_operation(values, &mut |n| {
                 (0..n).try_for_each(|_| file.read_and_parse().map(drop))
             })
         } else {
-            self.measure_operation(name, values, &mut |n| {
+            self.measure_operation(values, &mut |n| {
                 (0..n).try_for_each(|_| file.read().map(drop))
             })
         }
     }
 
     /// Measures reading a group of `count` perf events.
-    pub fn measure_perf_group_read(
-        &self,
-        name: &str,
-        event: PerfEvent,
-        count: u16,
-    ) -> io::Result<()> {
+    pub fn measure_perf_group_read(&self, event: PerfEvent, count: u16) -> io::Result<()> {
         let mut group = PerfGroup::new(event, count.into(), MEASUREMENT_CPU as i32)?;
-        self.measure_operation(name, count.into(), &mut |n| {
-            (0..n).try_for_each(|_| group.read())
-        })
+        self.measure_operation(count.into(), &mut |n| (0..n).try_for_each(|_| group.read()))
     }
 
     /// Measures reading a perf event by RDPMC.
-    pub fn measure_perf_rdpmc_read(&self, name: &str) -> io::Result<()> {
-        let event = RdpmcPerfEvent::new(INSTRUCTIONS_EVENT)?;
-        self.measure_operation(name, 1, &mut |n| {
-            (0..n).try_for_each(|_| event.read().map(drop))
+    pub fn measure_perf_rdpmc_read(&self) -> io::Result<()> {
+        let event = perf_event_open(&INSTRUCTIONS_EVENT.counting_attr(0), 0, -1, None)?;
+        let event = RdpmcPerfEvent::new(event)?;
+        self.measure_operation(1, &mut |n| {
+            (0..n).try_for_each(|_| match event.read() {
+                Some(_) => Ok(()),
+                None => Err(io::Error::other("the event cannot be read with RDPMC")),
+            })
         })
     }
 
@@ -170,13 +171,12 @@ impl Guest {
     /// of the thread, until the end of the measurement.
     pub fn measure_thread_switches<T: 'static>(
         &self,
-        name: &str,
         counted: fn() -> io::Result<T>,
     ) -> io::Result<()> {
         set_fifo_scheduling(true)?;
         let measured = counted().and_then(|_own| {
             let mut pair = PingPong::new(counted)?;
-            let measured = self.measure_operation(name, 2, &mut |n| {
+            let measured = self.measure_operation(2, &mut |n| {
                 (0..n).try_for_each(|_| pair.switch_to_partner_and_back())
             });
             let _ = pair.end_partner();
@@ -186,36 +186,16 @@ impl Guest {
         measured
     }
 
-    /// Makes a record from two numbers: the shortest time that a call of a handler took, and the
-    /// number of calls that took this time.
-    fn make_shortest_time_record(
-        &self,
-        name: &str,
-        (ticks, agree): (u64, u32),
-    ) -> InstructionCount {
-        InstructionCount {
-            operation: name.into(),
-            cpus: self.cpus,
-            values: 1,
-            operations: [0, 1],
-            ticks: [0, ticks],
-            agree: [agree, agree],
-            why_not: None,
-        }
-    }
-
     /// Measures the cost of a sample by a loop whose rounds have a known number of instructions and
     /// cause one sample each. The object that `sampled` returns takes the samples. Also measures
     /// the part of the cost of a sample that is spent in the handler of the overflow interrupt.
-    pub fn measure_samples<T>(&self, name: &str, sampled: fn() -> io::Result<T>) -> io::Result<()> {
+    pub fn measure_samples<T>(&self, sampled: fn() -> io::Result<T>) -> io::Result<()> {
         let _sampled = sampled()?;
         let _ = read_shortest_nmi();
-        let measured = self.measure_loop(name, sample::run_sampling_periods);
-        let handler = format!("{name}_handler");
+        let measured = self.measure_loop(sample::run_sampling_periods);
+        let handler = format!("{}_handler", self.name);
         match read_shortest_nmi() {
-            Ok(nmi) => print_record(&Record::Count(
-                self.make_shortest_time_record(&handler, nmi),
-            )),
+            Ok(nmi) => self.print_count(&handler, nmi),
             Err(error) => self.print_failure(&handler, &error),
         }
         measured
@@ -224,53 +204,36 @@ impl Guest {
     /// Measures one switch of event sets, or one rotation of perf's groups: the length of the timer
     /// callback that makes the switch or rotation. The length of the callback does not include the
     /// rest of the timer interrupt, callbacks of other timers, or work on other CPUs.
-    pub fn measure_event_set_switches<T: AlternatingSets>(&self, name: &str) -> io::Result<()> {
+    pub fn measure_event_set_switches<T: AlternatingSets>(&self) -> io::Result<()> {
         let mut turns = T::new()?;
-        measure_until_reliable(|| self.measure_one_event_set_switch(name, &mut turns))
-    }
-
-    fn measure_one_event_set_switch<T: AlternatingSets>(
-        &self,
-        name: &str,
-        turns: &mut T,
-    ) -> io::Result<InstructionCount> {
-        let before = turns.read_set_counts()?;
-        read_timer_callbacks()?;
-        run_nop_rounds(NOP_ROUNDS_WITH_SET_SWITCHES);
-        let callback = read_timer_callbacks()?
-            .into_iter()
-            .find(|callback| T::is_switch_callback(&callback.function_name));
-        let callback = callback.ok_or_else(|| {
-            io::Error::other("no timer callback has switched event sets or groups")
-        })?;
-        let after = turns.read_set_counts()?;
-        let counts = [0, 1].map(|n: usize| after[n].wrapping_sub(before[n]));
-        if !T::has_switched_in_each_callback(callback.nr_calls, counts) {
-            let calls = callback.nr_calls;
-            return Err(io::Error::other(format!(
-                "{calls} timer callbacks do not match the counts of the two, {counts:?}"
-            )));
-        }
-        Ok(self.make_shortest_time_record(name, (callback.shortest_ticks, callback.nr_shortest)))
+        self.measure_until_reliable(|| measure_one_event_set_switch(&mut turns))
     }
 
     /// Measures a hundred calls of close(-1), the system call with which Linux commit d1b26c70246b
-    /// measured perf's backward rings. Each window calls `begin` before the calls of close(-1).
-    pub fn measure_close_calls<T>(
-        &self,
-        name: &str,
-        sampled: T,
-        begin: fn(&T) -> io::Result<()>,
-    ) -> io::Result<()> {
-        self.measure_operation(name, CLOSE_CALLS_PER_OPERATION.into(), &mut |n| {
-            begin(&sampled)?;
+    /// measured perf's backward rings. If there is a sampling format, a context with this format
+    /// samples the calls, and each window first restarts the sampling period.
+    pub fn measure_close_calls(&self, format: Option<&str>) -> io::Result<()> {
+        let sampled = format
+            .map(sample::start_kernel_and_user_sampling)
+            .transpose()?;
+        self.measure_operation(CLOSE_CALLS_PER_OPERATION.into(), &mut |n| {
+            if let Some(context) = &sampled {
+                sample::restart_sampling_period(context)?;
+            }
             (0..n * CLOSE_CALLS_PER_OPERATION).for_each(|_| close_invalid_fd());
             Ok(())
         })
     }
 
+    /// Measures a loop of events of a program. If `flags` is not `None`, a trace with these flags
+    /// records the events.
+    pub fn measure_events(&self, run: EventLoop, flags: Option<u32>) -> io::Result<()> {
+        self.simulated_kernel
+            .measure_events(run, flags, |run| self.measure_operation(1, run))
+    }
+
     /// Measures reading PMDs (data registers) of a thread's context by a system call.
-    pub fn measure_pmd_reads(&self, name: &str, count: u16) -> io::Result<()> {
+    pub fn measure_pmd_reads(&self, count: u16) -> io::Result<()> {
         let context = start_counting_context(COUNTERS_PER_THREAD)?;
         let mut pmds: Vec<Pmd> = (0..count)
             .map(|n| Pmd {
@@ -278,18 +241,18 @@ impl Guest {
                 ..Pmd::default()
             })
             .collect();
-        self.measure_operation(name, count.into(), &mut |n| {
+        self.measure_operation(count.into(), &mut |n| {
             (0..n).try_for_each(|_| context.read_pmds_in_place(&mut pmds))
         })
     }
 
     /// Measures the read of a PMD of a thread's context from the context's self page, without a
     /// system call.
-    pub fn measure_self_page_read(&self, name: &str) -> io::Result<()> {
+    pub fn measure_self_page_read(&self) -> io::Result<()> {
         let context = start_counting_context(COUNTERS_PER_THREAD)?;
         let page = perfmon::selfpage::Mapping::new(context.as_fd().as_raw_fd())
             .map_err(io::Error::from_raw_os_error)?;
-        self.measure_operation(name, 1, &mut |n| {
+        self.measure_operation(1, &mut |n| {
             (0..n).try_for_each(|_| match page.counter(0) {
                 Some(_) => Ok(()),
                 None => Err(io::Error::other("the page does not allow RDPMC")),
@@ -300,35 +263,24 @@ impl Guest {
     /// Measures the cost of opening a context or perf events, counting with [`COUNTERS_PER_THREAD`]
     /// counters, and closing the context or the events. The work that the kernel defers at the
     /// close is not measured: the deferred work ends before the next context or event is opened.
-    pub fn measure_open_and_close<T>(
-        &self,
-        name: &str,
-        life: fn() -> io::Result<T>,
-    ) -> io::Result<()> {
+    pub fn measure_open_and_close<T>(&self, life: fn() -> io::Result<T>) -> io::Result<()> {
         let mut lives = |n: u32| (0..n).try_for_each(|_| life().map(drop));
-        measure_until_reliable(|| {
-            count_instructions(
-                name,
-                self.cpus,
-                1,
-                1,
-                &|| sleep(REST_BETWEEN_OPENINGS),
-                &mut lives,
-            )
+        self.measure_until_reliable(|| {
+            count_instructions(1, 1, &|| sleep(REST_BETWEEN_OPENINGS), &mut lives)
         })
     }
 
     /// Measures the lookup of a key of a BPF per-CPU array.
-    pub fn measure_bpf_lookup(&self, name: &str) -> io::Result<()> {
+    pub fn measure_bpf_lookup(&self) -> io::Result<()> {
         let possible = read_cpu_count("possible")?;
         let mut map = BpfPerCpuArray::new(NR_BPF_MAP_KEYS, possible)?;
-        self.measure_operation(name, possible as u64, &mut |n| {
+        self.measure_operation(possible as u64, &mut |n| {
             (0..n).try_for_each(|k| map.lookup(k).map(drop))
         })
     }
 
     /// Measures the lookup of a batch of keys of a BPF per-CPU array.
-    pub fn measure_bpf_batch_lookup(&self, name: &str) -> io::Result<()> {
+    pub fn measure_bpf_batch_lookup(&self) -> io::Result<()> {
         let possible = read_cpu_count("possible")?;
         let mut map = BpfPerCpuArray::new(NR_BPF_MAP_KEYS, possible)?;
         let batch = match self.cpus {
@@ -336,7 +288,7 @@ impl Guest {
             4..32 => BPF_BATCH_KEYS_BY_CPUS[1],
             _ => BPF_BATCH_KEYS_BY_CPUS[2],
         };
-        self.measure_operation(name, (possible * batch) as u64, &mut |n| {
+        self.measure_operation((possible * batch) as u64, &mut |n| {
             (0..n).try_for_each(|_| map.lookup_first_keys(batch).map(drop))
         })
     }
@@ -344,8 +296,8 @@ impl Guest {
     /// Prints the measurements that the kernel module bench.ko makes with interrupts off.
     fn print_module_measurements(&self) -> io::Result<()> {
         for line in std::fs::read_to_string("/proc/bench")?.lines() {
-            match parse_bench_module_line(line, self.cpus) {
-                Some(count) => print_record(&Record::Count(count)),
+            match parse_bench_module_line(line) {
+                Some(count) => self.print_count(&count.operation.clone(), count),
                 None => self.print_failure("bench.ko", &line),
             }
         }
@@ -353,57 +305,39 @@ impl Guest {
     }
 
     /// Measures a system call, a switch of threads or an interrupt.
-    pub fn measure_job(&self, name: &str, job: ObservedJob) -> io::Result<()> {
+    pub fn measure_job(&self, job: ObservedJob) -> io::Result<()> {
         match job {
-            ObservedJob::Calls => self.measure_loop(name, |n| (0..n).for_each(|_| getppid())),
-            ObservedJob::Switches => self.measure_thread_switches(name, || Ok(())),
-            ObservedJob::Interrupts => self.measure_interrupt(name),
+            ObservedJob::Calls => self.measure_loop(|n| (0..n).for_each(|_| getppid())),
+            ObservedJob::Switches => self.measure_thread_switches(|| Ok(())),
+            ObservedJob::Interrupts => self.measure_until_reliable(|| {
+                // bench.ko sends the interrupt to its own CPU.
+                let line = std::fs::read_to_string("/proc/bench_interrupt")?;
+                parse_bench_module_line(line.trim_end())
+                    .ok_or_else(|| io::Error::other("cannot parse /proc/bench_interrupt"))
+            }),
         }
     }
 
-    /// Measures an operation while process accounting is on. `levels` is the sum of the accounting
-    /// levels, as text.
-    fn measure_with_accounting(
-        &self,
-        name: &str,
-        job: ObservedJob,
-        levels: &str,
-    ) -> io::Result<()> {
+    /// Measures an operation while process accounting is on. `levels` is, as text, the sum of the
+    /// accounting levels: the scheduler (1), interrupts (2), system calls (4), the time of switches
+    /// (8).
+    pub fn measure_accounted(&self, job: ObservedJob, levels: &str) -> io::Result<()> {
         std::fs::write("/proc/sys/kernel/ppa_levels", levels)?;
         std::fs::write("/proc/sys/kernel/ppa", "1 0 0 1")?;
-        let measured = self.measure_job(name, job);
+        let measured = self.measure_job(job);
         std::fs::write("/proc/sys/kernel/ppa", "0 0 0 1")?;
         measured
     }
 
     /// Measures an operation while another tool observes it.
-    fn measure_with_tool(
-        &self,
-        name: &str,
-        job: ObservedJob,
-        way: ObservingTool,
-    ) -> io::Result<()> {
+    pub fn measure_observed(&self, job: ObservedJob, tool: ObservingTool) -> io::Result<()> {
         let guest = Self {
-            max_window_operations: way.max_window_operations.min(self.max_window_operations),
+            max_window_operations: tool.max_window_operations.min(self.max_window_operations),
             ..*self
         };
-        let measured = (way.start)(job).and_then(|_looks| guest.measure_job(name, job));
+        let measured = (tool.start)(job).and_then(|_observes| guest.measure_job(job));
         wait_until_perf_is_unused();
         measured
-    }
-
-    /// Measures an interrupt that bench.ko sends to its own CPU.
-    fn measure_interrupt(&self, name: &str) -> io::Result<()> {
-        measure_until_reliable(|| {
-            let line = std::fs::read_to_string("/proc/bench_interrupt")?;
-            let count = parse_bench_module_line(line.trim_end(), self.cpus);
-            let count =
-                count.ok_or_else(|| io::Error::other("cannot parse /proc/bench_interrupt"))?;
-            Ok(InstructionCount {
-                operation: name.into(),
-                ..count
-            })
-        })
     }
 
     fn print_perf_add_times(&self) -> io::Result<()> {
@@ -422,27 +356,52 @@ impl Guest {
 
     /// Measures all operations of a stage in the order of the table.
     fn measure_stage(&self, stage: GuestStage) {
-        for &Operation { name, runner, .. } in OPERATIONS {
-            if runner.guest_stage() == Some(stage) {
-                if let Err(error) = self.measure_table_operation(name, runner) {
-                    self.print_failure(name, &error);
+        for operation in OPERATIONS {
+            let name = operation.name;
+            match operation.runner {
+                Runner::InGuest(at, measure) if at == stage => {
+                    if let Err(error) = measure(&Self { name, ..*self }) {
+                        self.print_failure(name, &error);
+                    }
                 }
+                _ => {}
             }
         }
     }
+}
 
-    fn measure_table_operation(&self, name: &str, runner: Runner) -> io::Result<()> {
-        match runner {
-            Runner::Guest(_, run) => run(self, name),
-            Runner::Proc => self.measure_proc_file(name),
-            Runner::Event(run, flags) => self
-                .simulated_kernel
-                .measure_events(run, flags, |run| self.measure_operation(name, 1, run)),
-            Runner::Accounted(job, levels) => self.measure_with_accounting(name, job, levels),
-            Runner::Observed(job, way) => self.measure_with_tool(name, job, way),
-            Runner::Module | Runner::Handler | Runner::Host(_) | Runner::Lttng => Ok(()),
-        }
+/// Makes the result of a handler from the shortest time that a call of the handler took, and the
+/// number of calls that took this time.
+fn make_handler_count(ticks: u64, agree: u32) -> InstructionCount {
+    InstructionCount {
+        values: 1,
+        operations: [0, 1],
+        ticks: [0, ticks],
+        agree: [agree, agree],
+        ..InstructionCount::default()
     }
+}
+
+fn measure_one_event_set_switch<T: AlternatingSets>(turns: &mut T) -> io::Result<InstructionCount> {
+    let before = turns.read_set_counts()?;
+    read_timer_callbacks()?;
+    run_nop_rounds(NOP_ROUNDS_WITH_SET_SWITCHES);
+    let callback = read_timer_callbacks()?
+        .into_iter()
+        .find(|callback| callback.function_name.ends_with(T::CALLBACK))
+        .ok_or_else(|| io::Error::other("no timer callback has switched event sets or groups"))?;
+    let after = turns.read_set_counts()?;
+    let counts = [0, 1].map(|n: usize| after[n].wrapping_sub(before[n]));
+    if !T::has_switched_in_each_callback(callback.nr_calls, counts) {
+        let calls = callback.nr_calls;
+        return Err(io::Error::other(format!(
+            "{calls} timer callbacks do not match the counts of the two, {counts:?}"
+        )));
+    }
+    Ok(make_handler_count(
+        callback.shortest_ticks,
+        callback.nr_shortest,
+    ))
 }
 
 /// Waits until the kernel no longer checks for perf events at each context switch. For one second
@@ -460,13 +419,13 @@ fn wait_until_probes_are_detached() {
     sleep(Duration::from_secs(12));
 }
 
-/// Returns the length of the shortest NMI since the last call of this function, and the number of
+/// Returns the length of the shortest NMI since the last call of this function, with the number of
 /// NMIs of this length. bench.ko records both numbers.
-fn read_shortest_nmi() -> io::Result<(u64, u32)> {
+fn read_shortest_nmi() -> io::Result<InstructionCount> {
     let text = std::fs::read_to_string("/proc/bench_nmi")?;
     let mut words = text.split_whitespace().map(str::parse);
     match (words.next(), words.next()) {
-        (Some(Ok(ticks)), Some(Ok(agree))) => Ok((ticks, agree as u32)),
+        (Some(Ok(ticks)), Some(Ok(agree))) => Ok(make_handler_count(ticks, agree as u32)),
         _ => Err(io::Error::other("cannot parse /proc/bench_nmi")),
     }
 }
@@ -506,7 +465,7 @@ fn parse_timer_callback_line(line: &str) -> Option<TimerCallbacks> {
 }
 
 /// Parses a line of /proc/bench; bench_main.c describes the format.
-fn parse_bench_module_line(line: &str, cpus: u32) -> Option<InstructionCount> {
+fn parse_bench_module_line(line: &str) -> Option<InstructionCount> {
     let mut words = line.split(' ');
     let operation = words.next()?.to_owned();
     let mut next = || words.next()?.parse::<u64>().ok();
@@ -520,12 +479,11 @@ fn parse_bench_module_line(line: &str, cpus: u32) -> Option<InstructionCount> {
     };
     Some(InstructionCount {
         operation,
-        cpus,
         values,
         operations: [few as u32, many as u32],
         ticks: [short, long],
         agree,
-        why_not: None,
+        ..InstructionCount::default()
     })
 }
 
@@ -539,15 +497,13 @@ pub fn measure_all_operations(adds: bool, late: u32) -> io::Result<()> {
     run_nop_rounds(late);
     let cpus = read_cpu_count("online")? as u32;
     let guest = Guest {
+        name: "",
         cpus,
         max_window_operations: MAX_OPERATIONS_PER_WINDOW,
         simulated_kernel: SimulatedKernel::new(cpus),
     };
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
-    print_record(&Record::Place {
-        what: "guest kernel".into(),
-        name: release.trim().into(),
-    });
+    print_property("guest kernel", release.trim());
     if let Err(error) = guest.print_module_measurements() {
         guest.print_failure("bench.ko", &error);
     }
@@ -559,7 +515,7 @@ pub fn measure_all_operations(adds: bool, late: u32) -> io::Result<()> {
     guest.measure_stage(GuestStage::PerfSwitch);
     wait_until_perf_is_unused();
     wait_until_probes_are_detached();
-    guest.measure_stage(GuestStage::Observed);
+    guest.measure_stage(GuestStage::Tools);
     guest.measure_stage(GuestStage::PerfGroups);
     guest.measure_stage(GuestStage::PerfSample);
     guest.measure_stage(GuestStage::Last);
@@ -577,11 +533,11 @@ mod tests {
 
     #[test]
     fn bench_module_line_is_parsed() {
-        let count = parse_bench_module_line("group_4 16 64 200 632 41 40", 2).expect("a line");
-        assert_eq!((count.values, count.cpus), (4, 2));
+        let count = parse_bench_module_line("group_4 16 64 200 632 41 40").expect("a line");
+        assert_eq!((&*count.operation, count.values), ("group_4", 4));
         assert_eq!(count.instructions(), 9.0);
         assert_eq!(count.why_unreliable(), None);
-        assert!(parse_bench_module_line("group_4 16 64 200", 2).is_none());
+        assert!(parse_bench_module_line("group_4 16 64 200").is_none());
     }
     #[test]
     fn timer_callback_line_is_parsed() {

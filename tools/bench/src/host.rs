@@ -15,7 +15,7 @@ use rustix::thread::{sched_getcpu, sched_setaffinity, CpuSet};
 
 use crate::operations::{Runner, OPERATIONS};
 use crate::peers::{read_cpu_count, PerfGroup, ProcFile, PAGE_FAULTS_EVENT};
-use crate::record::{median, print_record, Failure, Record, TimeRatio};
+use crate::record::{median, print_property, print_record, Failure, Record, TimeRatio};
 use crate::sys::{map_file_words, BpfPerCpuArray, CounterCacheLines};
 
 /// Number of runs of each comparison. Each run gives one ratio of times.
@@ -69,8 +69,8 @@ impl<'a> ComparedSide<'a> {
     }
 }
 
+/// Compares the times of two sides. The caller sets the name of the comparison.
 fn compare_sides(
-    name: &str,
     mut ours: ComparedSide<'_>,
     mut theirs: ComparedSide<'_>,
 ) -> io::Result<TimeRatio> {
@@ -86,7 +86,7 @@ fn compare_sides(
         ratios.push(b / a);
     }
     Ok(TimeRatio {
-        name: name.into(),
+        name: String::new(),
         ours_ns: median(&ours_ns),
         theirs_ns: median(&theirs_ns),
         ratios,
@@ -113,11 +113,12 @@ impl SimulatedPageReader {
                 fake.cpu(cpu).adjust(instance, i64::from(n * cpu));
             }
         }
-        let broke = |e: perfcounters::Error| io::Error::other(e.to_string());
-        let mut counters = Counters::open_path(path).map_err(broke)?;
-        let selection = counters.select(&Pattern::all()).map_err(broke)?;
+        let mut counters = Counters::open_path(path).map_err(other_error)?;
+        let selection = counters.select(&Pattern::all()).map_err(other_error)?;
         let mut values = Vec::new();
-        counters.fill(&selection, &mut values).map_err(broke)?;
+        counters
+            .fill(&selection, &mut values)
+            .map_err(other_error)?;
         Ok(Self {
             _fake: fake,
             counters,
@@ -131,46 +132,46 @@ impl SimulatedPageReader {
     }
 
     fn read_checked(&mut self) -> io::Result<()> {
-        self.counters
-            .fill(&self.selection, &mut self.values)
-            .map_err(|e| io::Error::other(e.to_string()))?;
+        let read = self.counters.fill(&self.selection, &mut self.values);
+        read.map_err(other_error)?;
         black_box(&self.values);
         Ok(())
     }
 
     fn read_unchecked(&mut self) -> io::Result<()> {
-        self.counters
-            .fill_each(&self.selection, &mut self.values)
-            .map_err(|e| io::Error::other(e.to_string()))?;
+        let read = self.counters.fill_each(&self.selection, &mut self.values);
+        read.map_err(other_error)?;
         black_box(&self.values);
         Ok(())
     }
 }
 
+fn other_error(error: perfcounters::Error) -> io::Error {
+    io::Error::other(error.to_string())
+}
+
 /// Compares the library's reader, on counter pages of 2 CPUs, with another interface that reads
 /// `values` values.
 fn compare_reader_with(
-    name: &str,
     values: usize,
     other: &mut dyn FnMut() -> io::Result<()>,
 ) -> io::Result<TimeRatio> {
     let mut ours = SimulatedPageReader::new(2)?;
     let len = ours.len();
     compare_sides(
-        name,
         ComparedSide::new(len, &mut || ours.read_checked())?,
         ComparedSide::new(values, other)?,
     )
 }
 
-pub fn compare_with_perf_read(name: &str, count: usize) -> io::Result<TimeRatio> {
+pub fn compare_with_perf_read(count: usize) -> io::Result<TimeRatio> {
     let mut group = PerfGroup::new(PAGE_FAULTS_EVENT, count, sched_getcpu() as i32)?;
-    compare_reader_with(name, count, &mut || group.read())
+    compare_reader_with(count, &mut || group.read())
 }
 
 /// Compares plain loads of the counter pages with perf. The measured loop adds the values up in a
 /// register, and does not copy them as the library does.
-pub fn compare_loads_with_perf_read(name: &str) -> io::Result<TimeRatio> {
+pub fn compare_loads_with_perf_read() -> io::Result<TimeRatio> {
     let (mut fake, path) = Fake::in_memory(2, 1)?;
     for n in 0..NR_COUNTERS {
         fake.add_counter(&format!("bench/c{n:05}"))
@@ -181,7 +182,6 @@ pub fn compare_loads_with_perf_read(name: &str) -> io::Result<TimeRatio> {
     let words = &map_file_words(&File::open(path)?, 5 * 512)?[512..];
     let mut group = PerfGroup::new(PAGE_FAULTS_EVENT, PERF_GROUP_EVENTS, sched_getcpu() as i32)?;
     compare_sides(
-        name,
         ComparedSide::new(words.len(), &mut || {
             let values = black_box(words).iter().map(Word::load_relaxed);
             black_box(values.fold(0, u64::wrapping_add));
@@ -191,52 +191,45 @@ pub fn compare_loads_with_perf_read(name: &str) -> io::Result<TimeRatio> {
     )
 }
 
-pub fn compare_with_bpf_batch(name: &str, per_value: bool) -> io::Result<TimeRatio> {
+pub fn compare_with_bpf_batch(per_value: bool) -> io::Result<TimeRatio> {
     let possible = read_cpu_count("possible")?;
     let mut map = BpfPerCpuArray::new(NR_COUNTERS, possible)?;
     let keys = NR_COUNTERS as usize;
     let values = if per_value { keys * possible } else { keys };
-    compare_reader_with(name, values, &mut || {
+    compare_reader_with(values, &mut || {
         map.lookup_first_keys(keys).map(|v| _ = black_box(v))
     })
 }
 
-pub fn compare_with_bpf_lookup(name: &str) -> io::Result<TimeRatio> {
+pub fn compare_with_bpf_lookup() -> io::Result<TimeRatio> {
     let mut map = BpfPerCpuArray::new(NR_COUNTERS, read_cpu_count("possible")?)?;
-    compare_reader_with(name, 1, &mut || map.lookup(7).map(|v| _ = black_box(v)))
+    compare_reader_with(1, &mut || map.lookup(7).map(|v| _ = black_box(v)))
 }
 
-pub fn compare_with_vmstat(name: &str) -> io::Result<TimeRatio> {
+pub fn compare_with_vmstat() -> io::Result<TimeRatio> {
     let mut file = ProcFile::open("/proc/vmstat")?;
     let tokens = file.read_and_parse()?.0 as usize;
-    compare_reader_with(name, tokens, &mut || {
+    compare_reader_with(tokens, &mut || {
         file.read_and_parse().map(|v| _ = black_box(v))
     })
 }
 
 /// Measures how much longer a read takes if it checks that no update of a group of counters was in
 /// progress.
-pub fn compare_checked_with_plain_read(name: &str, nr_cpus: u32) -> io::Result<TimeRatio> {
-    let (mut plain, mut checked) = (
-        SimulatedPageReader::new(nr_cpus)?,
-        SimulatedPageReader::new(nr_cpus)?,
-    );
+pub fn compare_checked_with_plain_read(nr_cpus: u32) -> io::Result<TimeRatio> {
+    let mut plain = SimulatedPageReader::new(nr_cpus)?;
+    let mut checked = SimulatedPageReader::new(nr_cpus)?;
     let values = plain.len();
     compare_sides(
-        name,
         ComparedSide::new(values, &mut || plain.read_unchecked())?,
         ComparedSide::new(values, &mut || checked.read_checked())?,
     )
 }
 
 /// Compares the plain update of 16 counters with another instruction sequence.
-pub fn compare_counter_updates(
-    name: &str,
-    other: impl Fn(&mut CounterCacheLines),
-) -> io::Result<TimeRatio> {
+pub fn compare_counter_updates(other: impl Fn(&mut CounterCacheLines)) -> io::Result<TimeRatio> {
     let lines = std::cell::RefCell::new(CounterCacheLines::new()?);
     let ratio = compare_sides(
-        name,
         ComparedSide::new(16 * UPDATES_PER_COUNTER, &mut || {
             let mut lines = lines.borrow_mut();
             (0..UPDATES_PER_COUNTER).for_each(|_| lines.add_to_each());
@@ -254,13 +247,6 @@ pub fn compare_counter_updates(
     }
 }
 
-fn print_machine_property(what: &str, is: &str) {
-    print_record(&Record::Place {
-        what: what.into(),
-        name: is.into(),
-    });
-}
-
 /// Measures all comparisons on this machine.
 pub fn measure_all_comparisons() -> io::Result<()> {
     // Bind the process to one CPU, so that no thread migrates, and each perf event is read on the
@@ -270,29 +256,27 @@ pub fn measure_all_comparisons() -> io::Result<()> {
     sched_setaffinity(None, &here)?;
 
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
-    print_machine_property("host kernel", release.trim());
+    print_property("host kernel", release.trim());
     let info = std::fs::read_to_string("/proc/cpuinfo")?;
     let model = info
         .lines()
         .find_map(|line| line.strip_prefix("model name"));
-    print_machine_property(
+    print_property(
         "host processor",
         model.map_or("unknown", |m| m.trim_start_matches([' ', '\t', ':'])),
     );
 
     for operation in OPERATIONS {
+        let name = operation.name.to_owned();
         if let Runner::Host(run) = operation.runner {
-            let record = run(operation.name).map_or_else(
-                |error| {
-                    Record::Failure(Failure {
-                        what: operation.name.into(),
-                        cpus: 0,
-                        why: error.to_string(),
-                    })
-                },
-                Record::Ratio,
-            );
-            print_record(&record);
+            print_record(&match run() {
+                Ok(ratio) => Record::Ratio(TimeRatio { name, ..ratio }),
+                Err(error) => Record::Failure(Failure {
+                    what: name,
+                    cpus: 0,
+                    why: error.to_string(),
+                }),
+            });
         }
     }
     Ok(())

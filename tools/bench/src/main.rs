@@ -18,6 +18,7 @@
 //! | `record.rs` | the records of measurements |
 //! | `bars.rs` | the limits, and the verdicts on the results |
 //! | `results.rs`, `report.rs` | selection of the valid results; tables and JSON |
+//! | `tests.rs` | tests of the results, the bars and the report |
 #![expect(
     clippy::disallowed_macros,
     clippy::disallowed_methods,
@@ -44,6 +45,8 @@ mod results;
 mod sample;
 mod switch;
 mod sys;
+#[cfg(test)]
+mod tests;
 mod trace;
 
 use bars::{MeasuredParts, Verdict};
@@ -155,14 +158,14 @@ fn write_report_and_check_bars(
     fs::write(output.join("bench.md"), &text)?;
     print!("{text}");
     for bar in &bars {
+        let bars::CheckedBar {
+            what, must, was, ..
+        } = bar;
         match bar.verdict {
             Verdict::Met => {}
-            Verdict::Missed => eprintln!(
-                "bench: missed: {}: {}, must be {}",
-                bar.what, bar.was, bar.must
-            ),
-            Verdict::DoesNotCount => eprintln!("bench: does not count: {}: {}", bar.what, bar.was),
-            Verdict::NotMeasured => eprintln!("bench: not measured: {}: {}", bar.what, bar.was),
+            Verdict::Missed => eprintln!("bench: missed: {what}: {was}, must be {must}"),
+            Verdict::DoesNotCount => eprintln!("bench: does not count: {what}: {was}"),
+            Verdict::NotMeasured => eprintln!("bench: not measured: {what}: {was}"),
         }
     }
     Ok(bars::exit_status(&bars, &results.failures))

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 
-use crate::sys::{perf_event_open, PerfEventAttr, PerfMmapPage, PerfRing};
+use crate::sys::{perf_event_open, PerfEventAttr, PerfRing};
 
 /// A file of /proc that is read repeatedly as a whole.
 pub struct ProcFile {
@@ -84,36 +84,24 @@ pub const PAGE_FAULTS_EVENT: PerfEvent = PerfEvent(1, 2);
 /// An event of the PMU.
 pub const INSTRUCTIONS_EVENT: PerfEvent = PerfEvent(0, 1);
 
-const PERF_FORMAT_GROUP: u64 = 8;
+/// The format of read(2) that returns the counts of a group.
+pub const PERF_FORMAT_GROUP: u64 = 8;
 
 impl PerfEvent {
-    fn attr(self, format: u64) -> PerfEventAttr {
+    /// Returns the attributes of an event that counts, and is read in the format `format`.
+    pub fn counting_attr(self, format: u64) -> PerfEventAttr {
         let size = size_of::<PerfEventAttr>() as u64;
         [self.0 | (size << 32), self.1, 0, 0, format, 0, 0, 0]
     }
-}
 
-/// An event of the PMU for the calling thread, which reads the event with RDPMC.
-pub struct RdpmcPerfEvent {
-    page: PerfMmapPage,
-    _event: File,
-}
-
-impl RdpmcPerfEvent {
-    /// Opens a perf event for the calling thread. The perf event starts to count when it is opened.
-    pub fn new(event: PerfEvent) -> io::Result<Self> {
-        let event = perf_event_open(&event.attr(0), 0, -1, None)?;
-        Ok(Self {
-            page: PerfMmapPage::new(&event)?,
-            _event: event,
-        })
-    }
-
-    /// Returns the current count of the event by RDPMC.
-    pub fn read(&self) -> io::Result<u64> {
-        self.page
-            .read()
-            .ok_or_else(|| io::Error::other("the event cannot be read with RDPMC"))
+    /// Returns the attributes of an event that writes a record with these fields into a ring in
+    /// each period. The records wake up no reader.
+    pub fn sampling_attr(self, period: u64, fields: u64, format: u64, flags: u64) -> PerfEventAttr {
+        const WATERMARK_FLAG: u64 = 1 << 14;
+        let [kind, config, ..] = self.counting_attr(format);
+        let wakeup = u64::from(u32::MAX >> 1);
+        let flags = flags | WATERMARK_FLAG;
+        [kind, config, period, fields, format, flags, wakeup, 0]
     }
 }
 
@@ -136,7 +124,7 @@ impl PerfGroup {
     }
 
     fn open(event: PerfEvent, count: usize, pid: i32, cpu: i32) -> io::Result<Self> {
-        let attr = event.attr(if count > 1 { PERF_FORMAT_GROUP } else { 0 });
+        let attr = event.counting_attr(if count > 1 { PERF_FORMAT_GROUP } else { 0 });
         let mut events: Vec<File> = Vec::new();
         for _ in 0..count {
             events.push(perf_event_open(&attr, pid, cpu, events.first())?);
@@ -170,8 +158,7 @@ impl PerfGroup {
         self.read()?;
         // read(2) of a group puts the number of values before the values.
         let at = if self.events.len() > 1 { 8 } else { 0 };
-        let word = self.buffer.get(at..at + 8).map(<[u8; 8]>::try_from);
-        match word {
+        match self.buffer.get(at..at + 8).map(<[u8; 8]>::try_from) {
             Some(Ok(word)) => Ok(u64::from_ne_bytes(word)),
             _ => Err(io::Error::other("a group without perf events")),
         }
@@ -183,19 +170,7 @@ impl PerfGroup {
 pub fn open_perf_tracepoint(id: u64) -> io::Result<PerfRing> {
     const PERF_TYPE_TRACEPOINT: u64 = 2;
     const SAMPLE_TID_TIME_CPU_RAW: u64 = 2 | 4 | 128 | 1024;
-    const WATERMARK_FLAG: u64 = 1 << 14;
-    let size = size_of::<PerfEventAttr>() as u64;
-    let wakeup = u64::from(u32::MAX >> 1);
-    let attr: PerfEventAttr = [
-        PERF_TYPE_TRACEPOINT | (size << 32),
-        id,
-        1,
-        SAMPLE_TID_TIME_CPU_RAW,
-        0,
-        WATERMARK_FLAG,
-        wakeup,
-        0,
-    ];
+    let attr = PerfEvent(PERF_TYPE_TRACEPOINT, id).sampling_attr(1, SAMPLE_TID_TIME_CPU_RAW, 0, 0);
     PerfRing::new(perf_event_open(&attr, -1, 0, None)?, 1 + 64)
 }
 

@@ -46,9 +46,17 @@ pub fn print_record(record: &Record) {
     }
 }
 
+/// Prints a property of the machine.
+pub fn print_property(what: &str, name: &str) {
+    print_record(&Record::Place {
+        what: what.into(),
+        name: name.into(),
+    });
+}
+
 /// The instructions of one operation, computed from the length of a short window and the length of
 /// a long window.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct InstructionCount {
     /// Name of the operation.
     pub operation: String,

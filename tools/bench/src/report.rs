@@ -10,22 +10,28 @@ use serde_json::{json, Value};
 
 use crate::bars::{exit_status, CheckedBar, Verdict};
 use crate::operations::{reported_operations, ResultUnit};
-use crate::record::{Failure, InstructionCount, MachineCodeTest, PerfAddTimes, TimeRatio};
+use crate::record::{Failure, InstructionCount, MachineCodeTest};
 use crate::results::{format_cpus, Results, BOOTED_ONCE};
 
-/// The content of the JSON file. The file also has fields that are computed from other fields;
-/// these fields are written but not read back.
-#[derive(Serialize, Deserialize)]
-struct JsonReport {
+/// The content of the JSON file. The entries of `counts`, `adds` and `ratios` also have fields that
+/// are computed from other fields; these fields are written but not read back.
+#[derive(Serialize)]
+struct JsonReport<'a> {
     schema: u32,
-    places: Vec<(String, String)>,
+    places: &'a [(String, String)],
     counts: Vec<Value>,
     adds: Vec<Value>,
     ratios: Vec<Value>,
-    code: Vec<MachineCodeTest>,
-    failures: Vec<Failure>,
-    bars: Vec<CheckedBar>,
+    code: &'a [MachineCodeTest],
+    failures: &'a [Failure],
+    bars: &'a [CheckedBar],
     status: u8,
+}
+
+/// The part of the JSON file that [`Results`] does not have.
+#[derive(Deserialize)]
+struct JsonBars {
+    bars: Vec<CheckedBar>,
 }
 
 const JSON_SCHEMA_VERSION: u32 = 2;
@@ -33,58 +39,47 @@ const JSON_SCHEMA_VERSION: u32 = 2;
 const WHY_TIMES_DO_NOT_COUNT: &str =
     "times differ from run to run; bars use the median of the runs";
 
-/// Returns a record as JSON, to which the fields of `derived` are added.
-fn add_json_fields(record: impl serde::Serialize, derived: Value) -> Value {
-    let mut value = json!(record);
-    if let (Value::Object(value), Value::Object(derived)) = (&mut value, derived) {
-        value.extend(derived);
-    }
-    value
+/// Returns records as JSON, each with the fields that `derived` computes.
+fn with_derived_fields<T: serde::Serialize>(records: &[T], derived: fn(&T) -> Value) -> Vec<Value> {
+    let add_fields = |record: &T| {
+        let mut value = json!(record);
+        if let (Value::Object(value), Value::Object(derived)) = (&mut value, derived(record)) {
+            value.extend(derived);
+        }
+        value
+    };
+    records.iter().map(add_fields).collect()
 }
 
 /// Formats the results, the bars (limits with results and verdicts) and the exit status as JSON.
 pub fn to_json(results: &Results, bars: &[CheckedBar]) -> Result<String, serde_json::Error> {
-    let count = |c: &InstructionCount| {
-        add_json_fields(
-            c,
+    let document = JsonReport {
+        schema: JSON_SCHEMA_VERSION,
+        places: &results.machine_properties,
+        counts: with_derived_fields(&results.counts, |c| {
             json!({
                 "instructions": c.instructions(),
                 "per_value": c.instructions_per_value(),
                 "counts": c.why_not.is_none(),
-            }),
-        )
-    };
-    let ratio = |r: &TimeRatio| {
-        let (least, greatest) = r.least_and_greatest_ratio();
-        add_json_fields(
-            r,
+            })
+        }),
+        adds: with_derived_fields(
+            &results.perf_add_times,
+            |a| json!({"median": a.median_ticks(), "counts": a.why_not.is_none()}),
+        ),
+        ratios: with_derived_fields(&results.ratios, |r| {
+            let (least, greatest) = r.least_and_greatest_ratio();
             json!({
                 "median": r.median_ratio(),
                 "least": least,
                 "greatest": greatest,
                 "counts": false,
                 "why_not": WHY_TIMES_DO_NOT_COUNT,
-            }),
-        )
-    };
-    let document = JsonReport {
-        schema: JSON_SCHEMA_VERSION,
-        places: results.machine_properties.clone(),
-        counts: results.counts.iter().map(count).collect(),
-        adds: results
-            .perf_add_times
-            .iter()
-            .map(|a| {
-                add_json_fields(
-                    a,
-                    json!({"median": a.median_ticks(), "counts": a.why_not.is_none()}),
-                )
             })
-            .collect(),
-        ratios: results.ratios.iter().map(ratio).collect(),
-        code: results.code_tests.clone(),
-        failures: results.failures.clone(),
-        bars: bars.to_vec(),
+        }),
+        code: &results.code_tests,
+        failures: &results.failures,
+        bars,
         status: exit_status(bars, &results.failures),
     };
     Ok(serde_json::to_string_pretty(&document)? + "\n")
@@ -92,67 +87,42 @@ pub fn to_json(results: &Results, bars: &[CheckedBar]) -> Result<String, serde_j
 
 /// Parses a JSON file that [`to_json`] wrote.
 pub fn from_json(text: &str) -> Result<(Results, Vec<CheckedBar>), serde_json::Error> {
-    fn parse_all_values<T: for<'de> serde::Deserialize<'de>>(
-        values: Vec<Value>,
-    ) -> Result<Vec<T>, serde_json::Error> {
-        values.into_iter().map(serde_json::from_value).collect()
-    }
-    let document: JsonReport = serde_json::from_str(text)?;
-    let results = Results {
-        counts: parse_all_values::<InstructionCount>(document.counts)?,
-        perf_add_times: parse_all_values::<PerfAddTimes>(document.adds)?,
-        ratios: parse_all_values::<TimeRatio>(document.ratios)?,
-        code_tests: document.code,
-        failures: document.failures,
-        machine_properties: document.places,
-    };
-    Ok((results, document.bars))
+    let JsonBars { bars } = serde_json::from_str(text)?;
+    Ok((serde_json::from_str(text)?, bars))
 }
 
-/// A table with aligned columns. Numbers are aligned to the right.
-struct MarkdownTable(Vec<Vec<String>>);
-
-impl MarkdownTable {
-    fn new<S: Into<String>>(head: impl IntoIterator<Item = S>) -> Self {
-        Self(vec![head.into_iter().map(Into::into).collect()])
-    }
-
-    fn add_row(&mut self, cells: Vec<String>) {
-        self.0.push(cells);
-    }
-
-    /// Writes the table. The first `left` columns are text, aligned to the left.
-    fn write(&self, out: &mut String, left: usize) {
-        let columns = self.0.first().map_or(0, Vec::len);
-        let width = |n: usize| {
-            self.0
-                .iter()
-                .filter_map(|r| r.get(n))
-                .map(String::len)
-                .max()
-                .unwrap_or(0)
-        };
-        for (at, row) in self.0.iter().enumerate() {
-            for n in 0..columns {
-                let (cell, width) = (row.get(n).map_or("", String::as_str), width(n));
+/// Writes a table with aligned columns. All rows have the same length, and the first row is the
+/// head. The first `left` columns are text, aligned to the left; the others are numbers, aligned to
+/// the right.
+fn write_table(out: &mut String, left: usize, rows: &[Vec<String>]) {
+    let width = |n: usize| rows.iter().map(|row| row[n].len()).max().unwrap_or(0);
+    for (at, row) in rows.iter().enumerate() {
+        for (n, cell) in row.iter().enumerate() {
+            let width = width(n);
+            let _ = if n < left {
+                write!(out, "| {cell:width$} ")
+            } else {
+                write!(out, "| {cell:>width$} ")
+            };
+        }
+        out.push_str("|\n");
+        if at == 0 {
+            for n in 0..row.len() {
+                let dashes = "-".repeat(width(n) + 1);
                 let _ = if n < left {
-                    write!(out, "| {cell:width$} ")
+                    write!(out, "|-{dashes}")
                 } else {
-                    write!(out, "| {cell:>width$} ")
+                    write!(out, "|{dashes}:")
                 };
             }
             out.push_str("|\n");
-            if at == 0 {
-                for n in 0..columns {
-                    let dashes = "-".repeat(width(n) + 1);
-                    out.push_str(if n < left { "|-" } else { "|" });
-                    out.push_str(&dashes);
-                    out.push_str(if n < left { "" } else { ":" });
-                }
-                out.push_str("|\n");
-            }
         }
     }
+}
+
+/// Returns the cells of a row of a table.
+fn row(cells: &[&str]) -> Vec<String> {
+    cells.iter().map(ToString::to_string).collect()
 }
 
 /// Formats a number without decimals if it is an integer or at least 100, and otherwise with two
@@ -180,11 +150,8 @@ fn write_invalid_rows(out: &mut String, results: &Results) {
         (what, count.why_not.as_deref())
     });
     let adds = results.perf_add_times.iter().map(|adds| {
-        let what = format!(
-            "perf_add() from {} at {}",
-            adds.from,
-            format_cpus(adds.cpus)
-        );
+        let cpus = format_cpus(adds.cpus);
+        let what = format!("perf_add() from {} at {cpus}", adds.from);
         (what, adds.why_not.as_deref())
     });
     let rows: Vec<(String, &str)> = counts
@@ -211,30 +178,31 @@ fn write_invalid_rows(out: &mut String, results: &Results) {
 /// CPUs.
 fn write_instruction_table(out: &mut String, results: &Results, unit: ResultUnit, per_value: bool) {
     let cpus = results.guest_cpu_counts();
-    let head = cpus.iter().map(|n| format_cpus(*n));
-    let mut table = MarkdownTable::new(std::iter::once(String::new()).chain(head));
+    let mut rows = vec![row(&[""])];
+    rows[0].extend(cpus.iter().map(|n| format_cpus(*n)));
     for operation in reported_operations(unit) {
-        let cells = cpus
+        let counts: Vec<_> = cpus
             .iter()
-            .map(|n| match results.find_count(operation.name, *n) {
-                Some(count) => {
-                    let each = if per_value {
-                        count.instructions_per_value()
-                    } else {
-                        count.instructions()
-                    };
-                    parenthesize_if_invalid(format_significant_digits(each), count.why_not.as_ref())
-                }
-                None => "-".into(),
-            });
-        let row: Vec<String> = std::iter::once(operation.label.into())
-            .chain(cells)
+            .map(|n| results.find_count(operation.name, *n))
             .collect();
-        if row.iter().skip(1).any(|cell| cell != "-") {
-            table.add_row(row);
+        let cell = |count: &Option<&InstructionCount>| match count {
+            Some(count) => {
+                let each = if per_value {
+                    count.instructions_per_value()
+                } else {
+                    count.instructions()
+                };
+                parenthesize_if_invalid(format_significant_digits(each), count.why_not.as_ref())
+            }
+            None => "-".into(),
+        };
+        if counts.iter().any(Option::is_some) {
+            let mut cells = row(&[operation.label]);
+            cells.extend(counts.iter().map(cell));
+            rows.push(cells);
         }
     }
-    table.write(out, 1);
+    write_table(out, 1, &rows);
 }
 
 /// Formats the whole report as text.
@@ -244,61 +212,56 @@ pub fn format_report(results: &Results, bars: &[CheckedBar]) -> String {
         let _ = writeln!(out, "{what}: {name}  ");
     }
     if !results.counts.is_empty() {
-        out.push_str("\nInstructions to write, by CPUs of the guest:\n\n");
-        write_instruction_table(&mut out, results, ResultUnit::Write, false);
-        out.push_str(
-            "\nInstructions to read one value (one CPU's number), by CPUs of the guest:\n\n",
-        );
-        write_instruction_table(&mut out, results, ResultUnit::Read, true);
-        out.push_str("\nInstructions of a complete read:\n\n");
-        write_instruction_table(&mut out, results, ResultUnit::Read, false);
+        for (title, unit, per_value) in [
+            (
+                "Instructions to write, by CPUs of the guest",
+                ResultUnit::Write,
+                false,
+            ),
+            (
+                "Instructions to read one value (one CPU's number), by CPUs of the guest",
+                ResultUnit::Read,
+                true,
+            ),
+            ("Instructions of a complete read", ResultUnit::Read, false),
+        ] {
+            let _ = write!(out, "\n{title}:\n\n");
+            write_instruction_table(&mut out, results, unit, per_value);
+        }
     }
     if !results.perf_add_times.is_empty() {
         out.push_str("\nInstructions of one perf_add(), median and least of 41:\n\n");
-        let mut table = MarkdownTable::new(["from instance", "CPUs", "median", "least"]);
+        let mut rows = vec![row(&["from instance", "CPUs", "median", "least"])];
         for adds in &results.perf_add_times {
             let cell = |n: u64| parenthesize_if_invalid(n.to_string(), adds.why_not.as_ref());
-            table.add_row(vec![
-                adds.from.to_string(),
-                adds.cpus.to_string(),
-                cell(adds.median_ticks()),
-                cell(adds.least_ticks()),
-            ]);
+            rows.push(row(&[
+                &adds.from.to_string(),
+                &adds.cpus.to_string(),
+                &cell(adds.median_ticks()),
+                &cell(adds.least_ticks()),
+            ]));
         }
-        table.write(&mut out, 0);
+        write_table(&mut out, 0, &rows);
     }
     write_invalid_rows(&mut out, results);
     if !results.ratios.is_empty() {
         out.push_str("\nTimes on this machine, as ratios (each the median of 15 runs, which changes from run to run; ns are for scale only):\n\n");
-        let mut table = MarkdownTable::new([
-            "a value from the pages against",
-            "ratio",
-            "least",
-            "most",
-            "own ns",
-            "other ns",
-        ]);
+        let what = "a value from the pages against";
+        let mut rows = vec![row(&[what, "ratio", "least", "most", "own ns", "other ns"])];
         for pair in reported_operations(ResultUnit::Ratio) {
             if let Some(ratio) = results.find_ratio(pair.name) {
                 let (least, most) = ratio.least_and_greatest_ratio();
-                let mut cells = vec![pair.label.to_owned()];
-                cells.extend(
-                    [
-                        ratio.median_ratio(),
-                        least,
-                        most,
-                        ratio.ours_ns,
-                        ratio.theirs_ns,
-                    ]
-                    .map(|n| format!("{n:.2}")),
-                );
-                table.add_row(cells);
+                let (ours, theirs) = (ratio.ours_ns, ratio.theirs_ns);
+                let numbers = [ratio.median_ratio(), least, most, ours, theirs];
+                let mut cells = row(&[pair.label]);
+                cells.extend(numbers.map(|n| format!("{n:.2}")));
+                rows.push(cells);
             }
         }
-        table.write(&mut out, 1);
+        write_table(&mut out, 1, &rows);
     }
     out.push_str("\nBars:\n\n");
-    let mut table = MarkdownTable::new(["what", "must be", "was", ""]);
+    let mut rows = vec![row(&["what", "must be", "was", ""])];
     for bar in bars {
         let verdict = match bar.verdict {
             Verdict::Met => "met",
@@ -306,14 +269,9 @@ pub fn format_report(results: &Results, bars: &[CheckedBar]) -> String {
             Verdict::DoesNotCount => "DOES NOT COUNT",
             Verdict::NotMeasured => "not measured",
         };
-        table.add_row(vec![
-            bar.what.clone(),
-            bar.must.clone(),
-            bar.was.clone(),
-            verdict.into(),
-        ]);
+        rows.push(row(&[&bar.what, &bar.must, &bar.was, verdict]));
     }
-    table.write(&mut out, 4);
+    write_table(&mut out, 4, &rows);
     if !results.failures.is_empty() {
         out.push_str("\nNot measured:\n\n");
         for failure in &results.failures {
@@ -325,83 +283,4 @@ pub fn format_report(results: &Results, bars: &[CheckedBar]) -> String {
         }
     }
     out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::record::Record;
-    use crate::sys::INSTRUCTIONS_PER_NOP_ROUND;
-
-    fn guest_records(turn: u64) -> Vec<Record> {
-        let rows = [
-            ("self_check", INSTRUCTIONS_PER_NOP_ROUND - 2),
-            ("self_check_user", INSTRUCTIONS_PER_NOP_ROUND),
-            ("turns_context", turn),
-            ("turns_perf", 9000),
-        ];
-        rows.map(|(operation, ticks)| {
-            Record::Count(InstructionCount {
-                operation: operation.into(),
-                cpus: 2,
-                values: 1,
-                operations: [0, 1],
-                ticks: [0, ticks],
-                agree: [41, 41],
-                why_not: None,
-            })
-        })
-        .to_vec()
-    }
-
-    /// Returns the report of two boots, as text and as JSON.
-    fn report_of_two_boots(first: u64, second: Option<u64>) -> (String, Value) {
-        let mut results = Results::new(guest_records(first));
-        let second = second.map(|turn| Results::new(guest_records(turn)));
-        results.compare_with_second_boot(second.as_ref());
-        let json = to_json(&results, &[]).expect("a document");
-        let (read, bars) = from_json(&json).expect("our own document");
-        let text = format_report(&results, &[]);
-        // The JSON file contains everything that the text needs.
-        assert_eq!(text, super::format_report(&read, &bars));
-        (text, serde_json::from_str(&json).expect("JSON"))
-    }
-
-    fn turns_context_row(json: &Value) -> &Value {
-        let rows = json["counts"].as_array().expect("rows");
-        let turn = rows.iter().find(|row| row["operation"] == "turns_context");
-        turn.expect("the row")
-    }
-
-    #[test]
-    fn valid_row_has_no_reason_or_parentheses() {
-        let (text, json) = report_of_two_boots(812, Some(812));
-        assert_eq!(turns_context_row(&json)["counts"], true);
-        assert_eq!(turns_context_row(&json)["why_not"], Value::Null);
-        assert!(text.contains(" 812 |"), "{text}");
-        assert!(!text.contains("Not the same in two boots"), "{text}");
-    }
-
-    #[test]
-    fn invalid_row_shows_both_numbers() {
-        let (text, json) = report_of_two_boots(812, Some(2436));
-        assert_eq!(turns_context_row(&json)["counts"], false);
-        assert_eq!(
-            turns_context_row(&json)["why_not"],
-            "812 and 2436 in two boots"
-        );
-        assert!(text.contains(" (812) |"), "{text}");
-        let line = "\n- turns_context at 2 CPUs: 812 and 2436 in two boots\n";
-        assert!(text.contains(line), "{text}");
-        assert!(!text.contains("(9000)"), "{text}");
-    }
-
-    #[test]
-    fn no_row_is_valid_after_one_boot() {
-        let (text, json) = report_of_two_boots(812, None);
-        assert_eq!(turns_context_row(&json)["counts"], false);
-        assert_eq!(turns_context_row(&json)["why_not"], BOOTED_ONCE);
-        assert!(text.contains("(9000)"), "{text}");
-        assert!(text.contains("each guest was booted once"), "{text}");
-    }
 }

@@ -2,26 +2,31 @@
 
 //! Collects the valid measurements and compares the results of two boots.
 
+use serde_derive::Deserialize;
+
 use crate::record::{Failure, InstructionCount, MachineCodeTest, PerfAddTimes, Record, TimeRatio};
 use crate::sys::INSTRUCTIONS_PER_NOP_ROUND;
 
 /// The reason why numbers of instructions are not valid after a single boot of the guest.
 pub const BOOTED_ONCE: &str = "booted once";
 
-/// All measurements, sorted by kind.
-#[derive(Debug, Default)]
+/// All measurements, sorted by kind. They can be read from the JSON file of the report.
+#[derive(Debug, Default, Deserialize)]
 pub struct Results {
     /// Numbers of instructions of operations.
     pub counts: Vec<InstructionCount>,
     /// Durations of single calls of perf_add(), in ticks of the guest's time stamp counter.
+    #[serde(rename = "adds")]
     pub perf_add_times: Vec<PerfAddTimes>,
     /// Ratios of times, measured on this machine.
     pub ratios: Vec<TimeRatio>,
     /// Results of tests of the machine code.
+    #[serde(rename = "code")]
     pub code_tests: Vec<MachineCodeTest>,
     /// Operations that could not be measured.
     pub failures: Vec<Failure>,
     /// Properties of the machine, such as its kernel.
+    #[serde(rename = "places")]
     pub machine_properties: Vec<(String, String)>,
 }
 
@@ -39,11 +44,8 @@ impl PerfAddTimes {
     /// value. The times of single calls are not compared, because they depend on the hash values of
     /// the names.
     fn format_for_comparison(&self) -> String {
-        format!(
-            "median {}, least {}",
-            self.median_ticks(),
-            self.least_ticks()
-        )
+        let (median, least) = (self.median_ticks(), self.least_ticks());
+        format!("median {median}, least {least}")
     }
 }
 
@@ -60,11 +62,9 @@ impl Results {
                 Record::Code(code) => results.code_tests.push(code),
                 Record::Failure(failure) => results.failures.push(failure),
                 Record::Place { what, name } => {
-                    if !results
-                        .machine_properties
-                        .contains(&(what.clone(), name.clone()))
-                    {
-                        results.machine_properties.push((what, name));
+                    let property = (what, name);
+                    if !results.machine_properties.contains(&property) {
+                        results.machine_properties.push(property);
                     }
                 }
             }
@@ -94,34 +94,20 @@ impl Results {
     /// failures as well.
     pub fn compare_with_second_boot(&mut self, again: Option<&Self>) {
         for count in &mut self.counts {
-            count.why_not = why_boots_differ(
-                again,
-                &count.operation,
-                count.cpus,
-                count.format_for_comparison(),
-                |again| {
-                    again
-                        .find_count(&count.operation, count.cpus)
-                        .map(|count| count.format_for_comparison())
-                },
-            );
+            let (what, cpus) = (&count.operation, count.cpus);
+            let find = |again: &Self| Some(again.find_count(what, cpus)?.format_for_comparison());
+            count.why_not =
+                why_boots_differ(again, what, cpus, &count.format_for_comparison(), find);
         }
         for adds in &mut self.perf_add_times {
             let (cpus, from) = (adds.cpus, adds.from);
-            adds.why_not = why_boots_differ(
-                again,
-                "perf_add",
-                cpus,
-                adds.format_for_comparison(),
-                |again| {
-                    let same = |adds: &&PerfAddTimes| (adds.cpus, adds.from) == (cpus, from);
-                    again
-                        .perf_add_times
-                        .iter()
-                        .find(same)
-                        .map(PerfAddTimes::format_for_comparison)
-                },
-            );
+            let same = |adds: &&PerfAddTimes| (adds.cpus, adds.from) == (cpus, from);
+            let find = |again: &Self| {
+                let adds = again.perf_add_times.iter().find(same)?;
+                Some(adds.format_for_comparison())
+            };
+            adds.why_not =
+                why_boots_differ(again, "perf_add", cpus, &adds.format_for_comparison(), find);
         }
         for failure in again.iter().flat_map(|again| &again.failures) {
             let same = |f: &Failure| (&f.what, f.cpus) == (&failure.what, failure.cpus);
@@ -177,23 +163,23 @@ impl Results {
     }
 
     /// Returns the reason why a guest has no result for an operation.
-    fn why_missing_in_guest(&self, what: &str, cpus: u32) -> &str {
-        let of = |what: &str| {
-            self.failures
-                .iter()
-                .find(|f| f.cpus == cpus && f.what == what)
-        };
-        of(what)
-            .or_else(|| of("guest"))
-            .map_or("not run", |failure| &failure.why)
+    fn why_missing_in_guest(&self, what: &str, cpus: u32) -> String {
+        self.why_missing(what, |f| f.cpus == cpus)
     }
 
     /// Returns the reason why an operation has no result: the first failure that any guest or the
     /// host has reported.
     pub fn why_not_measured(&self, what: &str) -> String {
-        let failed = self.failures.iter().find(|f| f.what == what);
-        let failed = failed.or_else(|| self.failures.iter().find(|f| f.what == "guest"));
-        failed.map_or("not run".into(), |f| f.why.clone())
+        self.why_missing(what, |_| true)
+    }
+
+    fn why_missing(&self, what: &str, is_here: impl Fn(&Failure) -> bool) -> String {
+        let of = |what: &str| {
+            let mut failures = self.failures.iter();
+            failures.find(|f| f.what == what && is_here(f))
+        };
+        let failure = of(what).or_else(|| of("guest"));
+        failure.map_or("not run".into(), |failure| failure.why.clone())
     }
 }
 
@@ -211,7 +197,7 @@ fn why_boots_differ(
     again: Option<&Results>,
     what: &str,
     cpus: u32,
-    first: String,
+    first: &str,
     find: impl FnOnce(&Results) -> Option<String>,
 ) -> Option<String> {
     let Some(again) = again else {
@@ -224,147 +210,5 @@ fn why_boots_differ(
             "{first}, and no number in the second boot: {}",
             again.why_missing_in_guest(what, cpus)
         )),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn count_record(operation: &str, cpus: u32, each: u64) -> Record {
-        Record::Count(InstructionCount {
-            operation: operation.into(),
-            cpus,
-            values: 1,
-            operations: [4, 16],
-            ticks: [100 + 4 * each, 100 + 16 * each],
-            agree: [41, 10],
-            why_not: None,
-        })
-    }
-
-    fn adds_record(last: u64) -> Record {
-        Record::Adds(PerfAddTimes {
-            cpus: 1,
-            from: 10,
-            ticks: vec![2192, 2192, last],
-            why_not: None,
-        })
-    }
-
-    fn guest_records(cpus: u32, rows: &[(&str, u64)]) -> Vec<Record> {
-        let checks = [
-            ("self_check", INSTRUCTIONS_PER_NOP_ROUND - 2),
-            ("self_check_user", INSTRUCTIONS_PER_NOP_ROUND),
-        ];
-        let rows = checks.iter().chain(rows);
-        rows.map(|(name, each)| count_record(name, cpus, *each))
-            .collect()
-    }
-
-    /// Returns, for each row of a guest with 1 CPU, the reason why the row is not valid, or `None`.
-    /// Leaves out the rows that check the clock.
-    fn why_rows_are_invalid(first: Vec<Record>, second: Vec<Record>) -> Vec<Option<String>> {
-        let mut results = Results::new(first);
-        results.compare_with_second_boot(Some(&Results::new(second)));
-        let rows = results.counts.into_iter().skip(2);
-        rows.map(|count| count.why_not).collect()
-    }
-
-    #[test]
-    fn row_is_valid_if_two_boots_agree() {
-        let boot = || guest_records(1, &[("event", 60)]);
-        assert_eq!(why_rows_are_invalid(boot(), boot()), [None]);
-        // Two boots agree if they gave the same results, even if they ran windows of different
-        // sizes or found different numbers of windows of the same length.
-        let mut other = boot();
-        other[2] = Record::Count(InstructionCount {
-            operation: "event".into(),
-            cpus: 1,
-            values: 1,
-            operations: [1, 3],
-            ticks: [70, 190],
-            agree: [12, 13],
-            why_not: None,
-        });
-        assert_eq!(why_rows_are_invalid(boot(), other), [None]);
-    }
-
-    #[test]
-    fn row_that_differs_by_one_instruction_is_invalid() {
-        let first = guest_records(1, &[("event", 60), ("turns_context", 812)]);
-        let second = guest_records(1, &[("event", 60), ("turns_context", 813)]);
-        let why = "812 and 813 in two boots".to_owned();
-        assert_eq!(why_rows_are_invalid(first, second), [None, Some(why)]);
-    }
-
-    #[test]
-    fn rows_of_guests_with_equal_cpus_are_compared() {
-        let first = [
-            guest_records(1, &[("event", 60)]),
-            guest_records(2, &[("event", 61)]),
-        ]
-        .concat();
-        let second = [
-            guest_records(2, &[("event", 61)]),
-            guest_records(1, &[("event", 60)]),
-        ]
-        .concat();
-        assert!(why_rows_are_invalid(first, second)
-            .iter()
-            .all(Option::is_none));
-    }
-
-    #[test]
-    fn row_missing_in_the_second_boot_is_invalid() {
-        let first = || guest_records(1, &[("event", 60)]);
-        let why = |second| {
-            why_rows_are_invalid(first(), second)
-                .remove(0)
-                .expect("a reason")
-        };
-        assert_eq!(
-            why(guest_records(1, &[])),
-            "60, and no number in the second boot: not run"
-        );
-        let mut second = first();
-        if let Record::Count(count) = &mut second[2] {
-            count.agree = [41, 9];
-        }
-        assert!(why(second).ends_with("only 9 of 41 windows agree"));
-        let mut second = first();
-        second[0] = count_record("self_check", 1, 1001);
-        assert!(why(second).contains("self_check took 1001 ticks instead of 1000"));
-    }
-
-    #[test]
-    fn no_row_is_valid_after_one_boot() {
-        let mut results =
-            Results::new([guest_records(1, &[("event", 60)]), vec![adds_record(2192)]].concat());
-        results.compare_with_second_boot(None);
-        assert!(results
-            .counts
-            .iter()
-            .all(|c| c.why_not.as_deref() == Some(BOOTED_ONCE)));
-        assert_eq!(
-            results.perf_add_times[0].why_not.as_deref(),
-            Some(BOOTED_ONCE)
-        );
-    }
-
-    #[test]
-    fn medians_and_minima_of_perf_add_are_compared() {
-        let why = |first, second| {
-            let boot =
-                |last| Results::new([guest_records(1, &[]), vec![adds_record(last)]].concat());
-            let mut results = boot(first);
-            results.compare_with_second_boot(Some(&boot(second)));
-            results.perf_add_times.remove(0).why_not
-        };
-        assert_eq!(why(3000, 4000), None);
-        assert_eq!(
-            why(3000, 2000).as_deref(),
-            Some("median 2192, least 2192 and median 2192, least 2000 in two boots")
-        );
     }
 }

@@ -10,9 +10,8 @@ use std::io;
 use perfmon::{sampling_pmd, Context, RegisterValue, Scope};
 use rustix::thread::gettid;
 
-use crate::sys::{
-    perf_event_open, run_nop_rounds, PerfEventAttr, PerfRing, INSTRUCTIONS_PER_NOP_ROUND,
-};
+use crate::peers::{INSTRUCTIONS_EVENT, PERF_FORMAT_GROUP};
+use crate::sys::{perf_event_open, run_nop_rounds, PerfRing, INSTRUCTIONS_PER_NOP_ROUND};
 
 /// Number of rounds of [`run_nop_rounds`] between two samples.
 const NOP_ROUNDS_PER_SAMPLE: u32 = 20;
@@ -81,29 +80,12 @@ pub fn start_user_sampling(format: &str) -> io::Result<Context> {
 /// PERF_SAMPLE_IP, TID, TIME, CPU and READ of a group of two.
 pub fn open_perf_sampling() -> io::Result<(PerfRing, File)> {
     const SAMPLE_IP_TID_TIME_READ_CPU: u64 = 1 | 2 | 4 | 16 | 128;
-    const PERF_FORMAT_GROUP: u64 = 8;
-    // The flags are exclude_kernel, exclude_hv and watermark.
-    const EXCLUDE_KERNEL_HV_WATERMARK: u64 = (1 << 5) | (1 << 6) | (1 << 14);
-    let attr = |period| -> PerfEventAttr {
-        let size = size_of::<PerfEventAttr>() as u64;
-        let fields = if period != 0 {
-            SAMPLE_IP_TID_TIME_READ_CPU
-        } else {
-            0
-        };
-        let wakeup = u64::from(u32::MAX >> 1);
-        [
-            size << 32,
-            1,
-            period,
-            fields,
-            PERF_FORMAT_GROUP,
-            EXCLUDE_KERNEL_HV_WATERMARK,
-            wakeup,
-            0,
-        ]
+    const EXCLUDE_KERNEL_HV: u64 = (1 << 5) | (1 << 6);
+    let attr = |period, fields| {
+        INSTRUCTIONS_EVENT.sampling_attr(period, fields, PERF_FORMAT_GROUP, EXCLUDE_KERNEL_HV)
     };
-    let leader = perf_event_open(&attr(SAMPLE_PERIOD_INSTRUCTIONS), 0, -1, None)?;
-    let other = perf_event_open(&attr(0), 0, -1, Some(&leader))?;
+    let attr_with_period = attr(SAMPLE_PERIOD_INSTRUCTIONS, SAMPLE_IP_TID_TIME_READ_CPU);
+    let leader = perf_event_open(&attr_with_period, 0, -1, None)?;
+    let other = perf_event_open(&attr(0, 0), 0, -1, Some(&leader))?;
     Ok((PerfRing::new(leader, 1 + RING_DATA_PAGES)?, other))
 }

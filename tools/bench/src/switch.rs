@@ -37,11 +37,12 @@ pub fn start_counting_context(counters: u16) -> io::Result<Context> {
 /// if timers are not more precise. The callback of a timer ends each turn (the time in which one
 /// set counts).
 pub trait AlternatingSets: Sized {
+    /// The end of the name of the timer callback that ends turns. The name of a callback in a
+    /// module ends with the name of the module, in brackets.
+    const CALLBACK: &'static str;
+
     /// Creates the two sets and starts counting.
     fn new() -> io::Result<Self>;
-    /// Returns true if `function` is the callback of the timer that ends turns. If the callback is
-    /// in a module, `function` also has the name of the module, in brackets.
-    fn is_switch_callback(function: &str) -> bool;
     /// Returns, for each of the two sets, a number that grows while the set is in use.
     fn read_set_counts(&mut self) -> io::Result<[u64; 2]>;
     /// Returns true if each callback of the timer ended a turn (the time in which one set counts).
@@ -53,6 +54,9 @@ pub trait AlternatingSets: Sized {
 pub struct TwoEventSets(Context);
 
 impl AlternatingSets for TwoEventSets {
+    // perfmon.ko has only one timer function.
+    const CALLBACK: &'static str = " [perfmon]";
+
     fn new() -> io::Result<Self> {
         let context = Context::create(Scope::Thread)?;
         let set = |set_id| SetDesc {
@@ -70,11 +74,6 @@ impl AlternatingSets for TwoEventSets {
         context.load(gettid().as_raw_nonzero().get() as u32)?;
         context.start()?;
         Ok(Self(context))
-    }
-
-    /// Returns true if `function` belongs to perfmon.ko, which has only one timer function.
-    fn is_switch_callback(function: &str) -> bool {
-        function.ends_with(" [perfmon]")
     }
 
     /// Returns the number of times that each set was loaded.
@@ -97,6 +96,8 @@ impl AlternatingSets for TwoEventSets {
 pub struct TwoPerfGroups([PerfGroup; 2]);
 
 impl AlternatingSets for TwoPerfGroups {
+    const CALLBACK: &'static str = "perf_mux_hrtimer_handler";
+
     fn new() -> io::Result<Self> {
         std::fs::write(
             "/sys/bus/event_source/devices/cpu/perf_event_mux_interval_ms",
@@ -105,10 +106,6 @@ impl AlternatingSets for TwoPerfGroups {
         let group =
             || PerfGroup::of_thread(crate::peers::INSTRUCTIONS_EVENT, COUNTERS_PER_THREAD.into());
         Ok(Self([group()?, group()?]))
-    }
-
-    fn is_switch_callback(function: &str) -> bool {
-        function == "perf_mux_hrtimer_handler"
     }
 
     /// Returns the count of the first event of each group.
@@ -193,28 +190,10 @@ mod tests {
         assert!(TwoEventSets::has_switched_in_each_callback(50, [26, 25]));
         assert!(!TwoEventSets::has_switched_in_each_callback(50, [13, 12]));
         assert!(!TwoEventSets::has_switched_in_each_callback(50, [50, 0]));
-        assert!(TwoPerfGroups::has_switched_in_each_callback(
-            50,
-            [100_000, 104_000]
-        ));
-        assert!(!TwoPerfGroups::has_switched_in_each_callback(
-            50,
-            [200_000, 4_000]
-        ));
-        assert!(!TwoPerfGroups::has_switched_in_each_callback(
-            1,
-            [100_000, 100_000]
-        ));
-        assert!(!TwoPerfGroups::has_switched_in_each_callback(50, [0, 0]));
-    }
-
-    #[test]
-    fn switching_timers_are_recognized_by_name() {
-        assert!(TwoEventSets::is_switch_callback("deferral_timer [perfmon]"));
-        assert!(!TwoEventSets::is_switch_callback("tick_nohz_handler"));
-        assert!(TwoPerfGroups::is_switch_callback(
-            "perf_mux_hrtimer_handler"
-        ));
-        assert!(!TwoPerfGroups::is_switch_callback("perf_swevent_hrtimer"));
+        let perf = TwoPerfGroups::has_switched_in_each_callback;
+        assert!(perf(50, [100_000, 104_000]));
+        assert!(!perf(50, [200_000, 4_000]));
+        assert!(!perf(1, [100_000, 100_000]));
+        assert!(!perf(50, [0, 0]));
     }
 }

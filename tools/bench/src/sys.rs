@@ -101,14 +101,21 @@ pub fn perf_event_open(
     Ok(fd_from_syscall_result(fd)?.into())
 }
 
-/// The mapped page of a perf event, `struct perf_event_mmap_page`. If the event counts the calling
-/// thread, the thread can read the count by the page and RDPMC, without a system call.
-pub struct PerfMmapPage(&'static [Word]);
+/// A perf event that counts the calling thread, with its mapped page, `struct
+/// perf_event_mmap_page`. The thread can read the count by the page and RDPMC, without a system
+/// call.
+pub struct RdpmcPerfEvent {
+    page: &'static [Word],
+    _event: File,
+}
 
-impl PerfMmapPage {
+impl RdpmcPerfEvent {
     /// Maps the page of an event. The mapped page is never unmapped.
-    pub fn new(event: &File) -> io::Result<Self> {
-        Ok(Self(Box::leak(Box::new(map_file(event, 4096)?)).words()))
+    pub fn new(event: File) -> io::Result<Self> {
+        Ok(Self {
+            page: Box::leak(Box::new(map_file(&event, 4096)?)).words(),
+            _event: event,
+        })
     }
 
     /// Returns the count of the event, read as linux/perf_event.h describes. Returns `None` if the
@@ -120,7 +127,7 @@ impl PerfMmapPage {
             // Load four words of struct perf_event_mmap_page: the word with lock (lower half) and
             // index (upper half), offset, capabilities, and the word with pmc_width.
             let [lock, offset, capabilities, width] =
-                [1, 2, 5, 6].map(|n| self.0[n].load_acquire());
+                [1, 2, 5, 6].map(|n| self.page[n].load_acquire());
             let counter = ((lock >> 32) as u32).checked_sub(1)?;
             if capabilities & USER_RDPMC == 0 {
                 return None;
@@ -136,16 +143,42 @@ impl PerfMmapPage {
             let unused = 64 - (width & 0xffff) as u32;
             let raw = (u64::from(high) << 32) | u64::from(low);
             let value = (raw.wrapping_shl(unused) as i64).wrapping_shr(unused) as u64;
-            if self.0[1].load_acquire() as u32 == lock as u32 {
+            if self.page[1].load_acquire() as u32 == lock as u32 {
                 return Some(offset.wrapping_add(value));
             }
         }
     }
 }
 
-/// A per-CPU array of 64-bit values in a BPF map of the kernel.
+/// A BPF map of the kernel.
+pub struct BpfMap(OwnedFd);
+
+impl BpfMap {
+    /// Creates a map with `len` values of `bytes` bytes for each possible CPU, all 0.
+    pub fn per_cpu(bytes: u32, len: u32) -> io::Result<Self> {
+        Self::new([BPF_MAP_TYPE_PERCPU_ARRAY, 4, bytes, len, 0])
+    }
+
+    /// Creates a hash map with 64-bit keys and values of `bytes` bytes.
+    pub fn hash_with_u64_keys(bytes: u32) -> io::Result<Self> {
+        const BPF_MAP_TYPE_HASH: u32 = 1;
+        Self::new([BPF_MAP_TYPE_HASH, 8, bytes, 1024, 0])
+    }
+
+    fn new(mut attr: [u32; 5]) -> io::Result<Self> {
+        fd_from_syscall_result(call_bpf(BPF_MAP_CREATE, &mut attr)).map(Self)
+    }
+
+    /// Returns the file descriptor of the map, by which the instructions of a BPF program refer to
+    /// it.
+    pub fn fd_number(&self) -> u32 {
+        self.0.as_raw_fd() as u32
+    }
+}
+
+/// A per-CPU array of 64-bit values in a BPF map, which this program reads.
 pub struct BpfPerCpuArray {
-    fd: OwnedFd,
+    map: BpfMap,
     keys: Vec<u32>,
     values: Vec<u64>,
     possible_cpus: usize,
@@ -165,9 +198,8 @@ fn call_bpf<A>(command: u32, attr: &mut A) -> libc::c_long {
 impl BpfPerCpuArray {
     /// Creates an array of `len` values for each possible CPU, all 0.
     pub fn new(len: u32, possible_cpus: usize) -> io::Result<Self> {
-        let mut attr = [BPF_MAP_TYPE_PERCPU_ARRAY, 4, 8, len, 0];
         Ok(Self {
-            fd: fd_from_syscall_result(call_bpf(BPF_MAP_CREATE, &mut attr))?,
+            map: BpfMap::per_cpu(8, len)?,
             keys: vec![0; len as usize],
             values: vec![0; len as usize * possible_cpus],
             possible_cpus,
@@ -178,7 +210,7 @@ impl BpfPerCpuArray {
     pub fn lookup(&mut self, key: u32) -> io::Result<&[u64]> {
         let values = &mut self.values[..self.possible_cpus];
         let mut attr = [
-            self.fd.as_raw_fd() as u64,
+            self.map.fd_number().into(),
             &raw const key as u64,
             values.as_mut_ptr() as u64,
             0,
@@ -208,7 +240,7 @@ impl BpfPerCpuArray {
             keys: self.keys.as_mut_ptr() as u64,
             values: self.values.as_mut_ptr() as u64,
             count: count as u32,
-            map_fd: self.fd.as_raw_fd() as u32,
+            map_fd: self.map.fd_number(),
             elem_flags: 0,
             flags: 0,
         };
@@ -217,34 +249,6 @@ impl BpfPerCpuArray {
             return Err(io::Error::other("incomplete batch of the BPF map"));
         }
         Ok(&self.values[..count * self.possible_cpus])
-    }
-}
-
-/// A BPF map that only programs in the kernel use.
-pub struct BpfMap(OwnedFd);
-
-impl BpfMap {
-    /// Creates a map with one value of `bytes` bytes for each CPU.
-    pub fn per_cpu(bytes: u32) -> io::Result<Self> {
-        Ok(Self(fd_from_syscall_result(call_bpf(
-            BPF_MAP_CREATE,
-            &mut [BPF_MAP_TYPE_PERCPU_ARRAY, 4, bytes, 1, 0],
-        ))?))
-    }
-
-    /// Creates a hash map with 64-bit keys and values of `bytes` bytes.
-    pub fn hash_with_u64_keys(bytes: u32) -> io::Result<Self> {
-        const BPF_MAP_TYPE_HASH: u32 = 1;
-        Ok(Self(fd_from_syscall_result(call_bpf(
-            BPF_MAP_CREATE,
-            &mut [BPF_MAP_TYPE_HASH, 8, bytes, 1024, 0],
-        ))?))
-    }
-
-    /// Returns the file descriptor of the map, by which the instructions of a BPF program refer to
-    /// it.
-    pub fn fd_number(&self) -> u32 {
-        self.0.as_raw_fd() as u32
     }
 }
 
@@ -318,6 +322,23 @@ pub struct CounterCacheLines {
 #[derive(Clone, Copy)]
 struct CacheLine([u64; 8]);
 
+/// Executes assembly instructions for the value in each cache line, in a method of
+/// `CounterCacheLines`. The operand `d` is the number 1, `p` is the offset of the value, and the
+/// operand `seqflag` is the offset of the seqflag.
+macro_rules! update_each_line {
+    ($($instruction:literal),+ $(; $seqflag:ident)?) => {
+        for n in 1..17u64 {
+            // SAFETY: The addresses of the value and of the seqflag are inside `lines`: %gs has the
+            // address of the array, the seqflag is in line 0, `n` is at most 16, and the method
+            // borrows the array mutably.
+            unsafe {
+                asm!($($instruction,)+ $($seqflag = in(reg) 0u64,)? d = in(reg) 1u64,
+                    p = in(reg) n * 64, options(att_syntax, nostack))
+            }
+        }
+    };
+}
+
 impl CounterCacheLines {
     /// Allocates the cache lines, and sets the %gs base of the thread to their address.
     pub fn new() -> io::Result<Self> {
@@ -338,14 +359,7 @@ impl CounterCacheLines {
     /// Executes the instruction of `perf_counter_add()` once for the value in each cache line.
     #[inline(always)]
     pub fn add_to_each(&mut self) {
-        for n in 1..17u64 {
-            // SAFETY: The address is inside `lines`: %gs has the address of the array, `n` is at
-            // most 16, and the array is mutably borrowed.
-            unsafe {
-                asm!("addq {d}, %gs:({p})", d = in(reg) 1u64, p = in(reg) n * 64,
-                    options(att_syntax, nostack))
-            }
-        }
+        update_each_line!("addq {d}, %gs:({p})");
     }
 
     /// Executes the three instructions of perf_adjust() once for the value in each cache line. The
@@ -353,29 +367,13 @@ impl CounterCacheLines {
     /// and the third ends the update by adding to the seqflag.
     #[inline(always)]
     pub fn add_with_seqflag_to_each(&mut self) {
-        for n in 1..17u64 {
-            // SAFETY: The addresses of the seqflag and of the value are inside `lines`: %gs has the
-            // address of the array, the seqflag is in line 0, `n` is at most 16, and the array is
-            // mutably borrowed.
-            unsafe {
-                asm!("incq %gs:({f})", "addq {d}, %gs:({p})", "addq $65535, %gs:({f})",
-                    f = in(reg) 0u64, d = in(reg) 1u64, p = in(reg) n * 64,
-                    options(att_syntax, nostack))
-            }
-        }
+        update_each_line!("incq %gs:({f})", "addq {d}, %gs:({p})", "addq $65535, %gs:({f})"; f);
     }
 
     /// Executes the locked instruction that a counter shared by all CPUs would need, once for the
     /// value in each cache line.
     #[inline(always)]
     pub fn add_locked_to_each(&mut self) {
-        for n in 1..17u64 {
-            // SAFETY: The address is inside `lines`: %gs has the address of the array, `n` is at
-            // most 16, and the array is mutably borrowed.
-            unsafe {
-                asm!("lock addq {d}, %gs:({p})", d = in(reg) 1u64, p = in(reg) n * 64,
-                    options(att_syntax, nostack))
-            }
-        }
+        update_each_line!("lock addq {d}, %gs:({p})");
     }
 }

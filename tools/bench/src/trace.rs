@@ -129,7 +129,7 @@ fn start_perf(job: ObservedJob) -> io::Result<Box<dyn Any>> {
 fn start_bpf(job: ObservedJob) -> io::Result<Box<dyn Any>> {
     // Enable the JIT compiler, because it is enabled by default on most systems.
     let _ = fs::write("/proc/sys/net/core/bpf_jit_enable", "1");
-    let here = BpfMap::per_cpu(24)?;
+    let here = BpfMap::per_cpu(24, 1)?;
     let [(_, first), (_, second)] = job.tracepoints();
     match job {
         ObservedJob::Switches => {
@@ -160,7 +160,29 @@ struct PendingJump(usize);
 
 const BPF_NOEXIST: i32 = 1;
 
+// Opcodes of BPF instructions with 64-bit operands.
+const ADD_NUMBER: u8 = 0x07;
+const ADD: u8 = 0x0f;
+const JUMP_IF_ZERO: u8 = 0x15;
+const LOAD_MAP: u8 = 0x18;
+const SUB: u8 = 0x1f;
+const JUMP_UNLESS_ZERO: u8 = 0x55;
+const LOAD: u8 = 0x79;
+const STORE_NUMBER: u8 = 0x7a;
+const STORE: u8 = 0x7b;
+const CALL: u8 = 0x85;
+const EXIT: u8 = 0x95;
+const SET_NUMBER: u8 = 0xb7;
+const COPY: u8 = 0xbf;
+
+// Functions that CALL calls; register r0 then holds the result.
+const MAP_LOOKUP_ELEM: i32 = 1;
+const MAP_UPDATE_ELEM: i32 = 2;
+const KTIME_GET_NS: i32 = 5;
+
 impl BpfProgramBuilder {
+    /// Adds an instruction with the opcode `code`, the registers `to` and `from`, an offset in
+    /// memory, and a number.
     fn push(&mut self, code: u8, to: u8, from: u8, offset: i16, number: i32) {
         self.0.push(
             u64::from(code)
@@ -171,71 +193,23 @@ impl BpfProgramBuilder {
         );
     }
 
-    fn set_number(&mut self, to: u8, number: i32) {
-        self.push(0xb7, to, 0, 0, number);
-    }
-
-    fn copy(&mut self, to: u8, from: u8) {
-        self.push(0xbf, to, from, 0, 0);
-    }
-
-    fn add(&mut self, to: u8, from: u8) {
-        self.push(0x0f, to, from, 0, 0);
-    }
-
-    fn add_number(&mut self, to: u8, number: i32) {
-        self.push(0x07, to, 0, 0, number);
-    }
-
-    fn sub(&mut self, to: u8, from: u8) {
-        self.push(0x1f, to, from, 0, 0);
-    }
-
-    fn load(&mut self, to: u8, from: u8, offset: i16) {
-        self.push(0x79, to, from, offset, 0);
-    }
-
-    fn store(&mut self, to: u8, offset: i16, from: u8) {
-        self.push(0x7b, to, from, offset, 0);
-    }
-
-    fn store_number(&mut self, to: u8, offset: i16, number: i32) {
-        self.push(0x7a, to, 0, offset, number);
-    }
-
-    fn call(&mut self, helper: i32) {
-        self.push(0x85, 0, 0, 0, helper);
-    }
-
-    /// Calls bpf_ktime_get_ns(): r0 then holds the time in nanoseconds.
-    fn call_ktime_get_ns(&mut self) {
-        self.call(5);
-    }
-
-    fn load_map(&mut self, to: u8, map: &BpfMap) {
-        self.push(0x18, to, 1, 0, map.fd_number() as i32);
+    /// Sets r1 to a map, and r2 to the address of the key at the end of the stack.
+    fn set_map_and_key(&mut self, map: &BpfMap) {
+        self.push(LOAD_MAP, 1, 1, 0, map.fd_number() as i32);
         self.push(0, 0, 0, 0, 0);
+        self.push(COPY, 2, 10, 0, 0);
+        self.push(ADD_NUMBER, 2, 0, 0, -8);
     }
 
     /// Looks up the key at the end of the stack: r0 then holds the address of the value, or 0.
     fn lookup_stack_key(&mut self, map: &BpfMap) {
-        self.load_map(1, map);
-        self.copy(2, 10);
-        self.add_number(2, -8);
-        self.call(1);
+        self.set_map_and_key(map);
+        self.push(CALL, 0, 0, 0, MAP_LOOKUP_ELEM);
     }
 
-    fn jump_if(&mut self, code: u8, register: u8) -> PendingJump {
+    fn jump(&mut self, code: u8, register: u8) -> PendingJump {
         self.push(code, register, 0, 0, 0);
         PendingJump(self.0.len())
-    }
-
-    fn jump_if_zero(&mut self, register: u8) -> PendingJump {
-        self.jump_if(0x15, register)
-    }
-
-    fn jump_unless_zero(&mut self, register: u8) -> PendingJump {
-        self.jump_if(0x55, register)
     }
 
     /// Sets the target of `jump` to the instruction that is pushed next.
@@ -247,8 +221,8 @@ impl BpfProgramBuilder {
     }
 
     fn return_zero(mut self) -> Vec<u64> {
-        self.set_number(0, 0);
-        self.push(0x95, 0, 0, 0, 0);
+        self.push(SET_NUMBER, 0, 0, 0, 0);
+        self.push(EXIT, 0, 0, 0, 0);
         self.0
     }
 }
@@ -264,11 +238,11 @@ fn build_program_on_cpu_value(
     body: impl FnOnce(&mut BpfProgramBuilder),
 ) -> Vec<u64> {
     let mut p = BpfProgramBuilder::default();
-    p.store_number(10, -8, 0);
+    p.push(STORE_NUMBER, 10, 0, -8, 0);
     p.lookup_stack_key(here);
-    let none = p.jump_if_zero(0);
-    p.copy(6, 0);
-    p.call_ktime_get_ns();
+    let none = p.jump(JUMP_IF_ZERO, 0);
+    p.push(COPY, 6, 0, 0, 0);
+    p.push(CALL, 0, 0, 0, KTIME_GET_NS);
     body(&mut p);
     p.set_jump_target(none);
     p.return_zero()
@@ -277,21 +251,21 @@ fn build_program_on_cpu_value(
 /// Returns the BPF program for the tracepoint at the entry of a system call or interrupt. The
 /// program stores the time of the entry in this CPU's value of the map.
 fn build_entry_program(here: &BpfMap) -> Vec<u64> {
-    build_program_on_cpu_value(here, |p| p.store(6, 0, 0))
+    build_program_on_cpu_value(here, |p| p.push(STORE, 6, 0, 0, 0))
 }
 
 /// Returns the BPF program for the tracepoint at the exit of a system call or interrupt. The
 /// program adds the time since the entry to a sum, and counts the system call or interrupt.
 fn build_exit_program(here: &BpfMap) -> Vec<u64> {
     build_program_on_cpu_value(here, |p| {
-        p.load(1, 6, 0);
-        p.sub(0, 1);
-        p.load(1, 6, 8);
-        p.add(1, 0);
-        p.store(6, 8, 1);
-        p.load(1, 6, 16);
-        p.add_number(1, 1);
-        p.store(6, 16, 1);
+        p.push(LOAD, 1, 6, 0, 0);
+        p.push(SUB, 0, 1, 0, 0);
+        p.push(LOAD, 1, 6, 8, 0);
+        p.push(ADD, 1, 0, 0, 0);
+        p.push(STORE, 6, 1, 8, 0);
+        p.push(LOAD, 1, 6, 16, 0);
+        p.push(ADD_NUMBER, 1, 0, 0, 1);
+        p.push(STORE, 6, 1, 16, 0);
     })
 }
 
@@ -300,13 +274,13 @@ fn build_exit_program(here: &BpfMap) -> Vec<u64> {
 /// task.
 fn build_wakeup_program(tasks: &BpfMap) -> Vec<u64> {
     let mut p = BpfProgramBuilder::default();
-    p.load(1, 1, 0);
-    p.store(10, -8, 1);
+    p.push(LOAD, 1, 1, 0, 0);
+    p.push(STORE, 10, 1, -8, 0);
     p.lookup_stack_key(tasks);
-    let none = p.jump_if_zero(0);
-    p.copy(6, 0);
-    p.call_ktime_get_ns();
-    p.store(6, 0, 0);
+    let none = p.jump(JUMP_IF_ZERO, 0);
+    p.push(COPY, 6, 0, 0, 0);
+    p.push(CALL, 0, 0, 0, KTIME_GET_NS);
+    p.push(STORE, 6, 0, 0, 0);
     p.set_jump_target(none);
     p.return_zero()
 }
@@ -317,48 +291,46 @@ fn build_wakeup_program(tasks: &BpfMap) -> Vec<u64> {
 /// latency.
 fn build_switch_program(here: &BpfMap, tasks: &BpfMap) -> Vec<u64> {
     let mut p = BpfProgramBuilder::default();
-    p.copy(9, 1);
-    p.call_ktime_get_ns();
-    p.copy(8, 0);
-    p.store_number(10, -8, 0);
+    p.push(COPY, 9, 1, 0, 0);
+    p.push(CALL, 0, 0, 0, KTIME_GET_NS);
+    p.push(COPY, 8, 0, 0, 0);
+    p.push(STORE_NUMBER, 10, 0, -8, 0);
     p.lookup_stack_key(here);
-    let nowhere = p.jump_if_zero(0);
-    p.copy(7, 8);
-    p.load(1, 0, 0);
-    p.sub(7, 1);
-    p.store(0, 0, 8);
-    p.load(1, 9, 8);
-    p.store(10, -8, 1);
+    let nowhere = p.jump(JUMP_IF_ZERO, 0);
+    p.push(COPY, 7, 8, 0, 0);
+    p.push(LOAD, 1, 0, 0, 0);
+    p.push(SUB, 7, 1, 0, 0);
+    p.push(STORE, 0, 8, 0, 0);
+    p.push(LOAD, 1, 9, 8, 0);
+    p.push(STORE, 10, 1, -8, 0);
     p.lookup_stack_key(tasks);
-    let none = p.jump_if_zero(0);
-    p.load(1, 0, 8);
-    p.add(1, 7);
-    p.store(0, 8, 1);
+    let none = p.jump(JUMP_IF_ZERO, 0);
+    p.push(LOAD, 1, 0, 8, 0);
+    p.push(ADD, 1, 7, 0, 0);
+    p.push(STORE, 0, 1, 8, 0);
     p.set_jump_target(none);
-    p.load(1, 9, 16);
-    p.store(10, -8, 1);
+    p.push(LOAD, 1, 9, 16, 0);
+    p.push(STORE, 10, 1, -8, 0);
     p.lookup_stack_key(tasks);
-    let known = p.jump_unless_zero(0);
+    let known = p.jump(JUMP_UNLESS_ZERO, 0);
     for place in [-32, -24, -16] {
-        p.store_number(10, place, 0);
+        p.push(STORE_NUMBER, 10, 0, place, 0);
     }
-    p.load_map(1, tasks);
-    p.copy(2, 10);
-    p.add_number(2, -8);
-    p.copy(3, 10);
-    p.add_number(3, -32);
-    p.set_number(4, BPF_NOEXIST);
-    p.call(2);
-    p.set_number(0, 0);
-    p.push(0x95, 0, 0, 0, 0);
+    p.set_map_and_key(tasks);
+    p.push(COPY, 3, 10, 0, 0);
+    p.push(ADD_NUMBER, 3, 0, 0, -32);
+    p.push(SET_NUMBER, 4, 0, 0, BPF_NOEXIST);
+    p.push(CALL, 0, 0, 0, MAP_UPDATE_ELEM);
+    p.push(SET_NUMBER, 0, 0, 0, 0);
+    p.push(EXIT, 0, 0, 0, 0);
     p.set_jump_target(known);
-    p.load(1, 0, 0);
-    let not_woken = p.jump_if_zero(1);
-    p.sub(8, 1);
-    p.load(1, 0, 16);
-    p.add(1, 8);
-    p.store(0, 16, 1);
-    p.store_number(0, 0, 0);
+    p.push(LOAD, 1, 0, 0, 0);
+    let not_woken = p.jump(JUMP_IF_ZERO, 1);
+    p.push(SUB, 8, 1, 0, 0);
+    p.push(LOAD, 1, 0, 16, 0);
+    p.push(ADD, 1, 8, 0, 0);
+    p.push(STORE, 0, 1, 16, 0);
+    p.push(STORE_NUMBER, 0, 0, 0, 0);
     p.set_jump_target(not_woken);
     p.set_jump_target(nowhere);
     p.return_zero()
@@ -366,14 +338,14 @@ fn build_switch_program(here: &BpfMap, tasks: &BpfMap) -> Vec<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::BpfProgramBuilder;
+    use super::{BpfProgramBuilder, ADD_NUMBER, COPY, JUMP_IF_ZERO};
 
     #[test]
     fn jump_target_is_the_next_instruction() {
         let mut p = BpfProgramBuilder::default();
-        let jump = p.jump_if_zero(3);
-        p.copy(1, 2);
-        p.add_number(1, -1);
+        let jump = p.jump(JUMP_IF_ZERO, 3);
+        p.push(COPY, 1, 2, 0, 0);
+        p.push(ADD_NUMBER, 1, 0, 0, -1);
         p.set_jump_target(jump);
         let [jump, copy, add, zero, exit] = p.return_zero()[..] else {
             panic!("five instructions");

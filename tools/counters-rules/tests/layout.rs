@@ -175,10 +175,8 @@ fn r0_3_the_bitmaps_have_a_bit_for_each_of_8192_cpus() {
             assert!(*at == 0 || *at == n + 2, "CPU {cpu} in another one's byte");
             *at = n + 2;
         }
-        assert_eq!(
-            owner.iter().filter(|o| **o == n + 2).count(),
-            MAX_CPUS as usize / 8
-        );
+        let nr_bytes = owner.iter().filter(|o| **o == n + 2).count();
+        assert_eq!(nr_bytes, MAX_CPUS as usize / 8);
     }
 }
 
@@ -203,29 +201,18 @@ fn r0_3_c_and_rust_agree_on_the_header() {
     let (source, program) = (dir.path().join("abi.c"), dir.path().join("abi"));
     std::fs::write(&source, LAYOUT_C_PROGRAM).expect("a temporary file");
     let compiled = Command::new("cc")
-        .args([
-            "-std=gnu11",
-            "-Wall",
-            "-Wextra",
-            "-Wpedantic",
-            "-Werror",
-            "-I",
-        ])
+        .args("-std=gnu11 -Wall -Wextra -Wpedantic -Werror -I".split(' '))
         .arg(format!("{root}/include/uapi"))
         .arg("-o")
         .args([&program, &source])
         .output()
         .expect("cc runs");
     let errors = String::from_utf8_lossy(&compiled.stderr);
-    assert!(
-        compiled.status.success(),
-        "the header does not compile: {errors}"
-    );
+    let ok = compiled.status.success();
+    assert!(ok, "the header does not compile: {errors}");
     let output = Command::new(&program).output().expect("the program runs");
-    assert_eq!(
-        String::from_utf8_lossy(&output.stdout),
-        expected_layout_output()
-    );
+    let output = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output, expected_layout_output());
 }
 
 /// A C program that prints the sizes of the structures, all offsets of fields, and the offsets of

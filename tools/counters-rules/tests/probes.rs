@@ -166,11 +166,8 @@ const NAME_FAMILIES: [fn(u32) -> String; 4] = [
 
 #[test]
 fn scale_addition_costs_the_same_with_10_and_60000_names() {
-    let families = if is_long_run() {
-        NAME_FAMILIES.len()
-    } else {
-        1
-    };
+    let skipped = if fuzz::is_long_run() { 0 } else { 3 };
+    let families = NAME_FAMILIES.len() - skipped;
     for (family, name) in NAME_FAMILIES.iter().enumerate().take(families) {
         let mut r = registry_with_key((0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210));
         let costs: Vec<_> = (0..NR_ADDED_NAMES)
@@ -273,13 +270,8 @@ fn scale_colliding_names_do_not_collide_with_another_key() {
     }
 }
 
-/// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
-fn is_long_run() -> bool {
-    std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
-}
-
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if is_long_run() { 24 } else { 6 }))]
+    #![proptest_config(ProptestConfig::with_cases(if fuzz::is_long_run() { 24 } else { 6 }))]
     /// Checks that no hash chain is long, with random keys and each family of names.
     #[test]
     fn scale_no_hash_chain_is_long_with_any_key(

@@ -203,10 +203,8 @@ fn r0_11_deleted_instance_is_dormant_and_keeps_its_number() {
 
     add_counter(&mut r, "x").expect("dormant");
     let again = r.store().desc(n);
-    assert_eq!(
-        (again.state, again.incarnation, again.ended_ns),
-        (LIVE, 2, 0)
-    );
+    let values = (again.state, again.incarnation, again.ended_ns);
+    assert_eq!(values, (LIVE, 2, 0));
     assert!(again.created_ns > dormant.ended_ns);
     assert!(r.store().live[n as usize]);
 }
@@ -281,10 +279,8 @@ fn r0_10_revival_waits_for_updates_in_flight() {
     r.store_mut().unsettled = true;
     let before = r.store().generations();
     assert_eq!(add_counter(&mut r, "n"), Err(Error::UpdatesInFlight(n)));
-    assert_eq!(
-        r.add(&histogram_spec("n", 4)),
-        Err(Error::UpdatesInFlight(n))
-    );
+    let result = r.add(&histogram_spec("n", 4));
+    assert_eq!(result, Err(Error::UpdatesInFlight(n)));
     assert_eq!(r.store().generations(), before);
     assert_eq!(add_counter(&mut r, "other"), Ok(n + 1));
     r.store_mut().unsettled = false;
@@ -378,13 +374,8 @@ struct ModelEntry {
     live: bool,
 }
 
-/// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
-fn is_long_run() -> bool {
-    std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
-}
-
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if is_long_run() { 200 } else { 50 }))]
+    #![proptest_config(ProptestConfig::with_cases(if fuzz::is_long_run() { 200 } else { 50 }))]
     #[test]
     fn r0_10_registry_behaves_like_a_map_of_names(
         operations in prop::collection::vec(any_operations(), 1..300),

@@ -57,9 +57,9 @@ const DEFAULT_MEMORY_PER_INPUT_BYTE: usize = 256;
 /// The maximum CPU time of a parser for one input. The limit is generous: a parser exceeds it only
 /// if the parser hardly makes progress.
 const MAX_CPU_TIME_PER_INPUT: Duration = Duration::from_secs(20);
-/// The time after which a parser that has not returned is regarded as hanging; multiplied by
-/// `PATIENCE`.
-const HANG_TIME_LIMIT: Duration = Duration::from_secs(180);
+/// The time after which a parser that has not returned is regarded as hanging. [`patience`]
+/// multiplies it by `PATIENCE`.
+const HANG_TIME_LIMIT_SECONDS: u64 = 180;
 /// The limits of a fuzzer if neither `FUZZ_SECONDS` nor `LONG` is set. The CPU time includes making
 /// the inputs, and does not depend on the load of the machine. Without the limit on the number of
 /// cases, a run on a fast machine would test more inputs than all earlier runs, and the additional
@@ -207,7 +207,7 @@ impl Fuzzer {
                 .name(self.name.to_owned())
                 .spawn_scoped(scope, case)
                 .map_err(|e| format!("cannot start a thread: {e}"))?;
-            if receiver.recv_timeout(HANG_TIME_LIMIT * time_limit_factor())
+            if receiver.recv_timeout(patience(HANG_TIME_LIMIT_SECONDS))
                 == Err(mpsc::RecvTimeoutError::Timeout)
             {
                 // A hanging thread cannot be stopped, so the process is stopped.
@@ -278,9 +278,10 @@ fn first_seed() -> u64 {
     number_from_env("FUZZ_SEED").unwrap_or_else(usual)
 }
 
-/// Returns the factor by which time limits are multiplied on a busy machine (`PATIENCE`).
-fn time_limit_factor() -> u32 {
-    number_from_env("PATIENCE").unwrap_or(1)
+/// Returns a time limit of `seconds` seconds, multiplied by the environment variable `PATIENCE` if it
+/// is set. `PATIENCE` makes time limits longer on a busy machine.
+pub fn patience(seconds: u64) -> Duration {
+    Duration::from_secs(seconds * number_from_env("PATIENCE").unwrap_or(1))
 }
 
 #[expect(clippy::disallowed_macros, reason = "the output of a test")]

@@ -69,30 +69,15 @@ fn create_valid_file() -> (Fake, String, Vec<u8>) {
 
 #[test]
 fn library_files_without_counters_are_refused() {
-    assert!(matches!(
-        expect_open_error(Path::new("/nonexistent")),
-        Error::Open(..)
-    ));
-    assert!(matches!(
-        expect_open_error(Path::new("/")),
-        Error::NotCounters(_)
-    ));
-    assert!(matches!(
-        expect_open_error(Path::new("/proc/self/stat")),
-        Error::NotCounters(_)
-    ));
-    assert!(matches!(
-        expect_open_error(Path::new("/dev/null")),
-        Error::Io(..)
-    ));
-    assert!(matches!(
-        expect_open_error(Path::new("/dev/zero")),
-        Error::NotCounters(_)
-    ));
-    let empty = temporary_file_of(b"");
-    assert!(matches!(expect_open_error(&empty), Error::NotCounters(_)));
-    let text = temporary_file_of(&[b'x'; 10_000]);
-    assert!(matches!(expect_open_error(&text), Error::NotCounters(_)));
+    let error_of = |path: &str| expect_open_error(Path::new(path));
+    assert!(matches!(error_of("/nonexistent"), Error::Open(..)));
+    assert!(matches!(error_of("/dev/null"), Error::Io(..)));
+    let (empty, text) = (temporary_file_of(b""), temporary_file_of(&[b'x'; 10_000]));
+    let others = ["/", "/proc/self/stat", "/dev/zero"].map(Path::new);
+    for path in others.into_iter().chain([&*empty, &*text]) {
+        let error = expect_open_error(path);
+        assert!(matches!(error, Error::NotCounters(_)), "{}", path.display());
+    }
 }
 
 #[test]
@@ -101,11 +86,9 @@ fn library_truncated_files_are_refused() {
     for len in [1, 100, 112, 4095, 4096, 4097, 8192, 12_287, 12_288] {
         let file = temporary_file_of(&bytes[..len]);
         // The truncated file ends before the descriptors.
+        let error = expect_open_error(&file);
         assert!(
-            matches!(
-                expect_open_error(&file),
-                Error::NotCounters(_) | Error::Corrupt(_)
-            ),
+            matches!(error, Error::NotCounters(_) | Error::Corrupt(_)),
             "{len}"
         );
     }
@@ -124,10 +107,8 @@ fn r0_3_other_interface_version_is_refused() {
     let (fake, path, bytes) = create_valid_file();
     let word = u64::from_ne_bytes(bytes[..8].try_into().expect("eight"));
     fake.write_word(0, word + 1);
-    assert!(matches!(
-        expect_open_error(Path::new(&path)),
-        Error::Version(2)
-    ));
+    let error = expect_open_error(Path::new(&path));
+    assert!(matches!(error, Error::Version(2)));
     fake.write_word(0, word);
     read_all_counters(Path::new(&path)).expect("good again");
 }
@@ -158,10 +139,8 @@ fn library_instances_that_overlap_are_refused() {
     let word = |slots: u64| 4 | (slots << 48);
     for slots in [0, 5, 400, 65_535] {
         fake.write_word(at, word(slots));
-        assert!(
-            matches!(expect_open_error(Path::new(&path)), Error::Corrupt(_)),
-            "{slots}"
-        );
+        let error = expect_open_error(Path::new(&path));
+        assert!(matches!(error, Error::Corrupt(_)), "{slots}");
     }
     // If the library does not know a kind, it reports the raw number of the kind.
     fake.write_word(at, 77 | (4 << 48));

@@ -8,17 +8,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use counters_rules::abi::Kind as RawKind;
 use counters_rules::spec::Spec;
 use perfcounters::fake::Fake;
-use perfcounters::{Counters, Error, Kind, Pattern, Since, State};
+use perfcounters::{Counters, Error, Kind, Pattern, Since, Snapshot, State};
 use proptest::prelude::*;
 
 fn open(path: &str) -> Counters {
     Counters::open_path(path).expect("a good file")
 }
 
+fn snapshot_with_dormant(counters: &mut Counters) -> Snapshot {
+    let everything = Pattern::all().dormant(true);
+    counters.snapshot(&everything).expect("quiet")
+}
+
 fn total(counters: &mut Counters, name: &str) -> i64 {
-    let snapshot = counters
-        .snapshot(&Pattern::all().dormant(true))
-        .expect("quiet");
+    let snapshot = snapshot_with_dormant(counters);
     let number = snapshot.catalogue().find(name).expect("known").number;
     snapshot.reading(number).expect("selected").total()
 }
@@ -92,9 +95,7 @@ proptest! {
 }
 
 fn compare(counters: &mut Counters, model: &Model) -> Result<(), TestCaseError> {
-    let snapshot = counters
-        .snapshot(&Pattern::all().dormant(true))
-        .expect("quiet");
+    let snapshot = snapshot_with_dormant(counters);
     prop_assert_eq!(snapshot.readings().len(), model.len());
     prop_assert!(snapshot.stamp().consistent);
     for (n, (life, live, values)) in model {
@@ -161,9 +162,8 @@ fn library_changes_tell_their_starting_point() {
         cpu.adjust(n, 100);
     }
     let mut counters = open(&path);
-    let before = counters
-        .snapshot(&Pattern::new(["o*", "again"]))
-        .expect("quiet");
+    let some = Pattern::new(["o*", "again"]);
+    let before = counters.snapshot(&some).expect("quiet");
     let narrow = counters.snapshot(&Pattern::new(["old"])).expect("quiet");
 
     cpu.adjust(old, 5);
@@ -174,43 +174,28 @@ fn library_changes_tell_their_starting_point() {
     cpu.adjust(new, 9);
     fake.del(other).expect("live");
 
-    let after = counters
-        .snapshot(&Pattern::all().dormant(true))
-        .expect("quiet");
+    let after = snapshot_with_dormant(&mut counters);
     let change = |n: u32| {
-        after
-            .since(&before)
-            .find(|c| c.instance().number == n)
-            .expect("there")
+        let mut changes = after.since(&before);
+        changes.find(|c| c.instance().number == n).expect("there")
     };
-    assert_eq!(
-        (change(old).since(), change(old).delta()),
-        (Since::EarlierSnapshot, 5)
-    );
-    assert_eq!(
-        (change(again).since(), change(again).delta()),
-        (Since::Created, 7)
-    );
-    assert_eq!(
-        (change(new).since(), change(new).delta()),
-        (Since::Created, 9)
-    );
+    let check = |n, since: Since, delta: i64| {
+        assert_eq!((change(n).since(), change(n).delta()), (since, delta));
+    };
+    check(old, Since::EarlierSnapshot, 5);
+    check(again, Since::Created, 7);
+    check(new, Since::Created, 9);
     // A dormant instance is not updated, so its delta is 0.
-    assert_eq!(
-        (change(other).since(), change(other).delta()),
-        (Since::EarlierSnapshot, 0)
-    );
+    check(other, Since::EarlierSnapshot, 0);
     assert_eq!(change(other).instance().state, State::Dormant);
     assert!(change(old).rate().expect("a counter") > 0.0);
 
-    let unknown = after
-        .since(&narrow)
+    let mut changes = after.since(&narrow);
+    let unknown = changes
         .find(|c| c.instance().number == other)
         .expect("there");
-    assert_eq!(
-        (unknown.since(), unknown.delta(), unknown.rate()),
-        (Since::Unknown, 0, None)
-    );
+    let values = (unknown.since(), unknown.delta(), unknown.rate());
+    assert_eq!(values, (Since::Unknown, 0, None));
 }
 
 #[test]
@@ -245,20 +230,14 @@ fn r0_7_values_copied_across_a_change_are_discarded() {
 
     // While the set of instances is being changed, the reader returns an error and no values.
     fake.begin_change();
-    assert!(matches!(
-        counters.fill(&selection, &mut values),
-        Err(Error::Changed)
-    ));
-    assert!(matches!(
-        counters.snapshot(&Pattern::all()),
-        Err(Error::Unstable)
-    ));
+    let result = counters.fill(&selection, &mut values);
+    assert!(matches!(result, Err(Error::Changed)));
+    let result = counters.snapshot(&Pattern::all());
+    assert!(matches!(result, Err(Error::Unstable)));
     fake.end_change();
     // After end_change() the old selection is rejected and a new selection works.
-    assert!(matches!(
-        counters.fill(&selection, &mut values),
-        Err(Error::Changed)
-    ));
+    let result = counters.fill(&selection, &mut values);
+    assert!(matches!(result, Err(Error::Changed)));
     let snapshot = counters.snapshot(&Pattern::all()).expect("settled");
     assert!(snapshot.stamp().generation > selection.catalogue().generation());
     assert!(snapshot.reading(n).is_some());
@@ -273,10 +252,8 @@ fn r0_9_reader_waits_for_an_update_or_reports_busy() {
     cpu.begin();
     cpu.add(n, 3);
     let everything = Pattern::all();
-    assert!(matches!(
-        counters.snapshot(&everything),
-        Err(Error::Busy(1))
-    ));
+    let result = counters.snapshot(&everything);
+    assert!(matches!(result, Err(Error::Busy(1))));
     let each = counters.snapshot_any(&everything).expect("each by itself");
     assert!(!each.stamp().consistent);
     assert_eq!(each.reading(n).expect("selected").total(), 3);
@@ -308,24 +285,18 @@ fn library_reload_of_the_module_is_noticed() {
     let mut counters = open(&path);
     let before = counters.snapshot(&Pattern::all()).expect("quiet");
     fake.set_boot_id([9; 16]);
-    assert!(matches!(
-        counters.snapshot(&Pattern::all()),
-        Err(Error::Reloaded)
-    ));
-    assert!(matches!(
-        counters.fill(before.selection(), &mut Vec::new()),
-        Err(Error::Reloaded)
-    ));
+    let result = counters.snapshot(&Pattern::all());
+    assert!(matches!(result, Err(Error::Reloaded)));
+    let result = counters.fill(before.selection(), &mut Vec::new());
+    assert!(matches!(result, Err(Error::Reloaded)));
     let mut reopened = open(&path);
     assert_eq!(reopened.boot_id(), [9; 16]);
     let after = reopened.snapshot(&Pattern::all()).expect("quiet");
     let change = after.since(&before).next().expect("one instance");
     assert_eq!((change.since(), change.delta()), (Since::Created, 40));
     // The new mapping rejects a selection that was made with the old mapping.
-    assert!(matches!(
-        reopened.fill(before.selection(), &mut Vec::new()),
-        Err(Error::Reloaded)
-    ));
+    let result = reopened.fill(before.selection(), &mut Vec::new());
+    assert!(matches!(result, Err(Error::Reloaded)));
 }
 
 #[test]

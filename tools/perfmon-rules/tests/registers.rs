@@ -34,20 +34,16 @@ fn r1_14_reserved_bits_of_a_pmc_keep_their_value() {
 #[test]
 fn r1_14_caller_cannot_set_the_interrupt_bit() {
     let pmu = pmu(48);
-    assert_eq!(
-        check_pmc_value(&pmu, true, 0, INT_BIT).unwrap() & INT_BIT,
-        0
-    );
+    let value = check_pmc_value(&pmu, true, 0, INT_BIT).unwrap();
+    assert_eq!(value & INT_BIT, 0);
 }
 
 #[test]
 fn r1_6_unprivileged_caller_cannot_count_the_kernel() {
     let pmu = pmu(48);
     assert_eq!(check_pmc_value(&pmu, false, 0, OS_BIT), Err(Error::Kernel));
-    assert_eq!(
-        check_pmc_value(&pmu, true, 0, OS_BIT).unwrap() & OS_BIT,
-        OS_BIT
-    );
+    let value = check_pmc_value(&pmu, true, 0, OS_BIT).unwrap();
+    assert_eq!(value & OS_BIT, OS_BIT);
 }
 
 #[test]
@@ -257,29 +253,32 @@ fn r1_3_register_bitmap_is_a_set_of_numbers() {
     assert!(!numbers.has(64) && numbers.has(63));
 }
 
+/// Checks an argument whose field `$field` is 1 and whose other fields have their defaults.
+macro_rules! check_with_1 {
+    ($type:ident, $field:ident) => {
+        $type {
+            $field: 1,
+            ..$type::default()
+        }
+        .check()
+    };
+}
+
 #[test]
 fn r1_3_invalid_context_flags_are_refused() {
     // NOTIFY_BLOCK (1) and SYSTEM_WIDE (2) exclude each other. OVFL_NO_MSG (0x80) is valid with and
     // without SYSTEM_WIDE. CORE (0x100) is invalid without a core type. The values 4 and 0x200 are
     // no flags of a context.
-    for (ctx_flags, scope) in [
-        (0, Ok(Scope::Thread)),
-        (1, Ok(Scope::Thread)),
-        (2, Ok(Scope::System)),
-        (3, Err(Error::Flags)),
-        (0x80, Ok(Scope::Thread)),
-        (0x82, Ok(Scope::System)),
-        (4, Err(Error::Flags)),
-        (0x100, Err(Error::Flags)),
-        (0x200, Err(Error::Flags)),
-    ] {
-        let ctx = Ctx {
-            ctx_flags,
-            ..Ctx::default()
-        };
-        assert_eq!(ctx.scope(), scope, "{ctx_flags:#x}");
-    }
     for (ctx_flags, ctx_core, scope) in [
+        (0, 0, Ok(Scope::Thread)),
+        (1, 0, Ok(Scope::Thread)),
+        (2, 0, Ok(Scope::System)),
+        (3, 0, Err(Error::Flags)),
+        (0x80, 0, Ok(Scope::Thread)),
+        (0x82, 0, Ok(Scope::System)),
+        (4, 0, Err(Error::Flags)),
+        (0x100, 0, Err(Error::Flags)),
+        (0x200, 0, Err(Error::Flags)),
         (0x100, 0x20, Ok(Scope::Thread)),
         (0x102, 0x40, Ok(Scope::System)),
         (0, 0x20, Err(Error::Flags)),
@@ -291,22 +290,8 @@ fn r1_3_invalid_context_flags_are_refused() {
         };
         assert_eq!(ctx.scope(), scope, "{ctx_flags:#x} {ctx_core:#x}");
     }
-    assert_eq!(
-        Pmc {
-            reg_set: 1,
-            ..Pmc::default()
-        }
-        .check(),
-        Ok(())
-    );
-    assert_eq!(
-        Pmd {
-            reg_set: 1,
-            ..Pmd::default()
-        }
-        .check(),
-        Ok(())
-    );
+    assert_eq!(check_with_1!(Pmc, reg_set), Ok(()));
+    assert_eq!(check_with_1!(Pmd, reg_set), Ok(()));
     // A random mask is accepted only with the flag RANDOM.
     for (reg_flags, reg_random_mask, checked) in [
         (1, 0, Ok(())),
@@ -327,38 +312,10 @@ fn r1_3_invalid_context_flags_are_refused() {
         let samples = reg_flags & !SHORT != 0;
         assert_eq!(pmd.is_sampling(), samples, "{reg_flags}");
     }
-    assert_eq!(
-        Pmd {
-            reg_random_seed: 1,
-            ..Pmd::default()
-        }
-        .check(),
-        Ok(())
-    );
-    assert_eq!(
-        Start {
-            start_set: 1,
-            ..Start::default()
-        }
-        .check(),
-        Ok(())
-    );
-    assert_eq!(
-        Load {
-            load_set: 1,
-            ..Load::default()
-        }
-        .check(),
-        Ok(())
-    );
-    assert_eq!(
-        Load {
-            load_reserved1: 1,
-            ..Load::default()
-        }
-        .check(),
-        Err(Error::Flags)
-    );
+    assert_eq!(check_with_1!(Pmd, reg_random_seed), Ok(()));
+    assert_eq!(check_with_1!(Start, start_set), Ok(()));
+    assert_eq!(check_with_1!(Load, load_set), Ok(()));
+    assert_eq!(check_with_1!(Load, load_reserved1), Err(Error::Flags));
 }
 
 /// A random step of the test r1_5_narrow_counters_add_up_to_64_bits().
@@ -559,19 +516,11 @@ fn r1_6_context_claims_the_registers_that_it_uses() {
     r.set_pmc(1, 0, ENABLE_BIT);
     r.set_pmd(&map, 3, 0);
     r.set_pmd(&map, FIRST_SOFT, 0);
-    let claimed_registers = |pmcs, pmds| RegisterMask { pmcs, pmds };
-    assert_eq!(
-        r.claimed_registers(&map, RegisterMask::NONE),
-        claimed_registers(0b1010, 0b1010)
-    );
-    assert_eq!(
-        r.claimed_registers(&map, claimed_registers(1, 0)),
-        claimed_registers(0b1011, 0b1011)
-    );
-    assert_eq!(
-        r.claimed_registers(&map, claimed_registers(0, 1)),
-        claimed_registers(0b1011, 0b1011)
-    );
+    let mask = |pmcs, pmds| RegisterMask { pmcs, pmds };
+    let claimed = |more| r.claimed_registers(&map, more);
+    assert_eq!(claimed(RegisterMask::NONE), mask(0b1010, 0b1010));
+    assert_eq!(claimed(mask(1, 0)), mask(0b1011, 0b1011));
+    assert_eq!(claimed(mask(0, 1)), mask(0b1011, 0b1011));
 }
 
 #[test]

@@ -141,19 +141,19 @@ mod tests {
     /// Thread pointer of the reading thread in these tests.
     const OWN_THREAD_POINTER: u64 = 0x7000;
 
-    fn panic_on_rdpmc(_: u32) -> u64 {
-        panic!("RDPMC")
+    fn update(page: &SelfPage, flags: u32, value: impl Fn() -> u64) {
+        page.update(counter_state(value), (flags, OWN_THREAD_POINTER), 0, 0);
+    }
+
+    /// Reads a PMD from the page. Panics if the page requests RDPMC.
+    fn read(page: &SelfPage, pmd: u16) -> Option<u64> {
+        read_counter_as_thread(page, pmd, OWN_THREAD_POINTER, |_| panic!("RDPMC"))
     }
 
     #[test]
     fn r1_18_counting_pmd_is_page_sum_plus_rdpmc_delta() {
         let page = SelfPage::new();
-        page.update(
-            counter_state(|| 3000),
-            (COUNTING | RDPMC, OWN_THREAD_POINTER),
-            0,
-            0,
-        );
+        update(&page, COUNTING | RDPMC, || 3000);
         // The hardware counter has wrapped. RDPMC returns a value with bit 48 set, although the
         // counter has only 48 bits (0 to 47).
         let value = read_counter_as_thread(&page, 0, OWN_THREAD_POINTER, |number| {
@@ -167,68 +167,36 @@ mod tests {
     fn r1_18_stopped_pmd_is_page_sum_without_rdpmc() {
         let page = SelfPage::new();
         for flags in [0, RDPMC] {
-            page.update(counter_state(|| 3000), (flags, OWN_THREAD_POINTER), 0, 0);
-            assert_eq!(
-                read_counter_as_thread(&page, 0, OWN_THREAD_POINTER, panic_on_rdpmc),
-                Some(3000)
-            );
+            update(&page, flags, || 3000);
+            assert_eq!(read(&page, 0), Some(3000));
         }
     }
 
     #[test]
     fn r1_18_pmd_that_the_page_lacks_needs_a_system_call() {
         let page = SelfPage::new();
-        assert_eq!(
-            read_counter_as_thread(&page, 0, OWN_THREAD_POINTER, panic_on_rdpmc),
-            None
-        );
-        page.update(counter_state(|| 3000), (COUNTING, OWN_THREAD_POINTER), 0, 0);
-        assert_eq!(
-            read_counter_as_thread(&page, 0, OWN_THREAD_POINTER, panic_on_rdpmc),
-            None
-        );
-        page.update(
-            counter_state(|| 3000),
-            (COUNTING | RDPMC, OWN_THREAD_POINTER),
-            0,
-            0,
-        );
-        assert_eq!(
-            read_counter_as_thread(&page, 256, OWN_THREAD_POINTER, panic_on_rdpmc),
-            None
-        );
+        assert_eq!(read(&page, 0), None);
+        update(&page, COUNTING, || 3000);
+        assert_eq!(read(&page, 0), None);
+        update(&page, COUNTING | RDPMC, || 3000);
+        assert_eq!(read(&page, 256), None);
     }
 
     #[test]
     fn r1_18_page_gives_no_value_during_an_update() {
         let page = SelfPage::new();
         let read_during_update = || {
-            assert_eq!(
-                read_counter_as_thread(&page, 0, OWN_THREAD_POINTER, panic_on_rdpmc),
-                None
-            );
+            assert_eq!(read(&page, 0), None);
             1
         };
-        page.update(
-            counter_state(read_during_update),
-            (COUNTING | RDPMC, OWN_THREAD_POINTER),
-            0,
-            0,
-        );
+        update(&page, COUNTING | RDPMC, read_during_update);
         assert!(read_counter_as_thread(&page, 0, OWN_THREAD_POINTER, |_| 0).is_some());
     }
 
     #[test]
     fn r1_18_page_that_changes_during_a_read_is_read_again() {
         let page = SelfPage::new();
-        let change = |sum| {
-            page.update(
-                counter_state(move || sum),
-                (COUNTING | RDPMC, OWN_THREAD_POINTER),
-                0,
-                0,
-            )
-        };
+        let change = |sum| update(&page, COUNTING | RDPMC, move || sum);
         change(1000);
         let tries = Cell::new(0);
         let value = read_counter_as_thread(&page, 0, OWN_THREAD_POINTER, |_| {

@@ -37,6 +37,11 @@ impl RingMemory {
     fn writer(&self, flags: u32) -> Writer {
         Writer::new(flags, self.data.len() as u64 * 8, 0)
     }
+
+    /// Reads all new records, and returns their numbers: see [`record_numbers`].
+    fn read_numbers(&self, reader: &mut Reader) -> Vec<u64> {
+        record_numbers(reader.records(self.shared()))
+    }
 }
 
 /// The number that record_numbers() adds to a count of lost records, to distinguish the count from
@@ -119,15 +124,13 @@ fn r1_9_forward_ring_returns_each_record_across_wraps() {
     let (mut writer, mut reader) = (memory.writer(0), Reader::new(&memory.shared()));
     let mut numbers = Vec::new();
     for n in 0..1000 {
-        assert_eq!(
-            write_numbered_record(&mut writer, &memory, n),
-            WriteResult::Kept
-        );
+        let written = write_numbered_record(&mut writer, &memory, n);
+        assert_eq!(written, WriteResult::Kept);
         if n % 2 == 0 {
-            numbers.extend(record_numbers(reader.records(memory.shared())));
+            numbers.extend(memory.read_numbers(&mut reader));
         }
     }
-    numbers.extend(record_numbers(reader.records(memory.shared())));
+    numbers.extend(memory.read_numbers(&mut reader));
     assert_eq!(numbers, (0..1000).collect::<Vec<u64>>());
     assert!(!reader.is_broken());
 }
@@ -140,12 +143,10 @@ fn r1_9_lost_records_are_reported_before_the_next_record() {
         .filter(|_| write_numbered_record(&mut writer, &memory, 0) == WriteResult::Kept)
         .count();
     assert_eq!((kept, memory.page.lost()), (8, 2));
-    assert_eq!(record_numbers(reader.records(memory.shared())), [0; 8]);
+    assert_eq!(memory.read_numbers(&mut reader), [0; 8]);
     write_numbered_record(&mut writer, &memory, 1);
-    assert_eq!(
-        record_numbers(reader.records(memory.shared())),
-        [LOST_COUNT_OFFSET + 2, 1]
-    );
+    let expected = [LOST_COUNT_OFFSET + 2, 1];
+    assert_eq!(memory.read_numbers(&mut reader), expected);
 }
 
 #[test]
@@ -156,14 +157,8 @@ fn r1_9_unread_record_stays_in_the_ring() {
         write_numbered_record(&mut writer, &memory, 0);
     }
     assert!(reader.records(memory.shared()).next().is_some());
-    assert_eq!(
-        write_numbered_record(&mut writer, &memory, 0),
-        WriteResult::Kept
-    );
-    assert_eq!(
-        write_numbered_record(&mut writer, &memory, 0),
-        WriteResult::Lost
-    );
+    let mut write = || write_numbered_record(&mut writer, &memory, 0);
+    assert_eq!([write(), write()], [WriteResult::Kept, WriteResult::Lost]);
     assert_eq!(reader.records(memory.shared()).count(), 8);
 }
 
@@ -176,10 +171,8 @@ fn r1_9_a_new_reader_continues_at_the_tail() {
         let mut numbers = Vec::new();
         // After several readers, the ring has wrapped: position 0 is the middle of a record.
         for n in 0..100 {
-            assert_eq!(
-                write_numbered_record(&mut writer, &memory, n),
-                WriteResult::Kept
-            );
+            let written = write_numbered_record(&mut writer, &memory, n);
+            assert_eq!(written, WriteResult::Kept);
             numbers.extend(read());
         }
         assert_eq!(numbers, (0..100).collect::<Vec<u64>>(), "flags {flags}");
@@ -191,18 +184,15 @@ fn r2_1_backward_ring_returns_oldest_records_first() {
     let memory = RingMemory::new(BACKWARD | OVERWRITE, 32);
     let mut writer = memory.writer(BACKWARD | OVERWRITE);
     let mut reader = Reader::new(&memory.shared());
-    assert_eq!(record_numbers(reader.records(memory.shared())), []);
+    assert_eq!(memory.read_numbers(&mut reader), []);
     for n in 0..4 {
         write_numbered_record(&mut writer, &memory, n);
     }
-    assert_eq!(
-        record_numbers(reader.records(memory.shared())),
-        [0, 1, 2, 3]
-    );
+    assert_eq!(memory.read_numbers(&mut reader), [0, 1, 2, 3]);
     // A second call returns only records that were written since the first call.
-    assert_eq!(record_numbers(reader.records(memory.shared())), []);
+    assert_eq!(memory.read_numbers(&mut reader), []);
     write_numbered_record(&mut writer, &memory, 4);
-    assert_eq!(record_numbers(reader.records(memory.shared())), [4]);
+    assert_eq!(memory.read_numbers(&mut reader), [4]);
 }
 
 #[test]
@@ -234,12 +224,10 @@ fn r2_7_backward_ring_without_overwrite_frees_read_records() {
         write_numbered_record(&mut writer, &memory, 0);
     }
     assert_eq!(memory.page.lost(), 1);
-    assert_eq!(record_numbers(reader.records(memory.shared())), [0; 8]);
+    assert_eq!(memory.read_numbers(&mut reader), [0; 8]);
     write_numbered_record(&mut writer, &memory, 1);
-    assert_eq!(
-        record_numbers(reader.records(memory.shared())),
-        [LOST_COUNT_OFFSET + 1, 1]
-    );
+    let expected = [LOST_COUNT_OFFSET + 1, 1];
+    assert_eq!(memory.read_numbers(&mut reader), expected);
 }
 
 #[test]
@@ -249,16 +237,16 @@ fn r2_7_reader_of_an_overwritten_forward_ring_skips_to_the_head() {
     for n in 0..3 {
         write_numbered_record(&mut writer, &memory, n);
     }
-    assert_eq!(record_numbers(reader.records(memory.shared())), [0, 1, 2]);
+    assert_eq!(memory.read_numbers(&mut reader), [0, 1, 2]);
     assert_eq!(reader.skips(), 0);
     // 20 records have 80 words: five times the size of the ring.
     for n in 0..20 {
         write_numbered_record(&mut writer, &memory, n);
     }
-    assert_eq!(record_numbers(reader.records(memory.shared())), []);
+    assert_eq!(memory.read_numbers(&mut reader), []);
     assert_eq!(reader.skips(), 1);
     write_numbered_record(&mut writer, &memory, 20);
-    assert_eq!(record_numbers(reader.records(memory.shared())), [20]);
+    assert_eq!(memory.read_numbers(&mut reader), [20]);
     assert_eq!((reader.skips(), reader.is_broken()), (1, false));
 }
 
@@ -295,7 +283,7 @@ fn r2_5_reader_returns_no_torn_record_during_writes() {
             let (mut last, mut nr_records) = (None, 0);
             loop {
                 let ended = writer_done.load(Ordering::Acquire);
-                for n in record_numbers(reader.records(memory.shared())) {
+                for n in memory.read_numbers(&mut reader) {
                     if n < LOST_COUNT_OFFSET {
                         assert!(last < Some(n), "{n} after {last:?}");
                         (last, nr_records) = (Some(n), nr_records + 1);

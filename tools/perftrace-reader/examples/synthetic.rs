@@ -91,8 +91,9 @@ impl TraceCase {
     }
 }
 
-fn concat_bytes(parts: &[&[u8]]) -> Vec<u8> {
-    parts.concat()
+/// Formats the fields of an event whose only field is the number `n`.
+fn number_field(n: u64) -> String {
+    format!("{{ n = {n} }}")
 }
 
 /// Formats a time in nanoseconds as babeltrace2 does. The real time of tick 0 is 22:13:20.
@@ -109,8 +110,8 @@ fn case_of_all_types() -> TraceCase {
     let fake = FakeTrace::new()
         .process(17, 100, "app")
         .marker(17, 0, "types:all", fields);
-    let min_values = concat_bytes(&[
-        &[0],
+    let min_values = [
+        &[0_u8][..],
         &0_u16.to_ne_bytes(),
         &0_u32.to_ne_bytes(),
         &0_u64.to_ne_bytes(),
@@ -124,9 +125,10 @@ fn case_of_all_types() -> TraceCase {
         &0_u64.to_ne_bytes(),
         &(-1.5_f32).to_ne_bytes(),
         &(-0.25_f64).to_ne_bytes(),
-    ]);
-    let max_values = concat_bytes(&[
-        &[0xff; 15],
+    ]
+    .concat();
+    let max_values = [
+        &[0xff_u8; 15][..],
         &i8::MAX.to_ne_bytes(),
         &i16::MAX.to_ne_bytes(),
         &i32::MAX.to_ne_bytes(),
@@ -137,7 +139,8 @@ fn case_of_all_types() -> TraceCase {
         &0xabcd_ef01_2345_6789_u64.to_ne_bytes(),
         &1e10_f32.to_ne_bytes(),
         &2.5e100_f64.to_ne_bytes(),
-    ]);
+    ]
+    .concat();
     let mut case = TraceCase::new("types", fake);
     let all = RecordBytes::default()
         .event(0, 101, 2000, &min_values)
@@ -157,45 +160,44 @@ fn case_of_texts() -> TraceCase {
         .marker(17, 1, "text:two", "n:u8 s:str m:u16 t:str")
         .marker(17, 2, "text:none", "");
     let long = "x".repeat(1900);
-    let mixed = concat_bytes(&[&[7], b"\xc3\xa9\0", &513_u16.to_ne_bytes(), b"\0"]);
+    let mixed = [&[7_u8][..], b"\xc3\xa9\0", &513_u16.to_ne_bytes(), b"\0"].concat();
     // The first text is not valid UTF-8: it begins with the second byte of a UTF-8 letter, whose
     // first byte is the byte before the text.
-    let broken = concat_bytes(&[&[0xc3], b"\xa9x\0", &0xffff_u16.to_ne_bytes(), b"y\0"]);
+    let broken = [
+        &[0xc3_u8][..],
+        b"\xa9x\0",
+        &0xffff_u16.to_ne_bytes(),
+        b"y\0",
+    ]
+    .concat();
     let all = RecordBytes::default()
         .event(0, 100, 2000, b"hello\0")
         .event(2, 100, 2001, &[])
         .event(0, 100, 2002, b"\0")
         .pad(3)
         .event(1, 100, 2003, &mixed)
-        .event(0, 100, 2004, &concat_bytes(&[long.as_bytes(), b"\0"]))
+        .event(0, 100, 2004, &[long.as_bytes(), b"\0"].concat())
         .event(1, 100, 2005, &broken);
     let mut case = TraceCase::new("texts", fake);
     case.fake.add_round(&[(17, 0, &all.0, 0)]);
-    let process = (100, 100, "a b");
-    case.expect_event(2000, 0, process, "text:one", "{ s = \"hello\" }");
-    case.expect_event(2001, 0, process, "text:none", "{ }");
-    case.expect_event(2002, 0, process, "text:one", "{ s = \"\" }");
-    case.expect_event(
-        2003,
-        0,
-        process,
-        "text:two",
-        "{ n = 7, s = \"\u{e9}\", m = 513, t = \"\" }",
-    );
-    case.expect_event(
-        2004,
-        0,
-        process,
-        "text:one",
-        &format!("{{ s = \"{long}\" }}"),
-    );
-    case.expect_event(
-        2005,
-        0,
-        process,
-        "text:two",
-        "{ n = 195, s = \"\\\\xa9x\", m = 65535, t = \"y\" }",
-    );
+    for (time, name, fields) in [
+        (2000, "text:one", "{ s = \"hello\" }"),
+        (2001, "text:none", "{ }"),
+        (2002, "text:one", "{ s = \"\" }"),
+        (
+            2003,
+            "text:two",
+            "{ n = 7, s = \"\u{e9}\", m = 513, t = \"\" }",
+        ),
+        (2004, "text:one", &format!("{{ s = \"{long}\" }}")),
+        (
+            2005,
+            "text:two",
+            "{ n = 195, s = \"\\\\xa9x\", m = 65535, t = \"y\" }",
+        ),
+    ] {
+        case.expect_event(time, 0, (100, 100, "a b"), name, fields);
+    }
     case
 }
 
@@ -218,13 +220,8 @@ fn case_of_many_buffers() -> TraceCase {
                 let times = (0..4).map(|i| first + i * 1000);
                 for time in times {
                     all = all.event(5, cpu, time, &time.to_ne_bytes());
-                    case.expect_event(
-                        time,
-                        cpu,
-                        (key as u32 * 10, cpu, "many"),
-                        "many:event",
-                        &format!("{{ n = {time} }}"),
-                    );
+                    let (process, n) = ((key as u32 * 10, cpu, "many"), number_field(time));
+                    case.expect_event(time, cpu, process, "many:event", &n);
                 }
                 buffers.push((key, cpu, all.0));
             }
@@ -256,13 +253,7 @@ fn case_of_lost_events() -> TraceCase {
         .event(0, 1, 2110, &[4]);
     case.fake.add_round(&[(17, 2, &second.0, 14)]);
     for (time, n) in [(2000, 1), (2010, 2), (2060, 3), (2110, 4)] {
-        case.expect_event(
-            time,
-            2,
-            (100, 1, "app"),
-            "lost:event",
-            &format!("{{ n = {n} }}"),
-        );
+        case.expect_event(time, 2, (100, 1, "app"), "lost:event", &number_field(n));
     }
     case.discarded = [
         (3, 1000, 2000),
@@ -310,22 +301,14 @@ fn case_of_corrupt_records() -> TraceCase {
         (18, 1, &odd.0, 0),
         (99, 0, &good.0, 0),
     ]);
-    case.expect_event(2000, 0, (100, 1, "app"), "good:event", "{ n = 1 }");
-    case.expect_event(2001, 0, (101, 2, "bad"), "good:event", "{ n = 2 }");
-    case.expect_event(
-        fake::NOW_TICKS,
-        1,
-        (101, 2, "bad"),
-        "good:event",
-        "{ n = 6 }",
-    );
-    case.expect_event(
-        fake::NOW_TICKS,
-        1,
-        (101, 2, "bad"),
-        "good:event",
-        "{ n = 7 }",
-    );
+    for (time, cpu, process, n) in [
+        (2000, 0, (100, 1, "app"), 1),
+        (2001, 0, (101, 2, "bad"), 2),
+        (fake::NOW_TICKS, 1, (101, 2, "bad"), 6),
+        (fake::NOW_TICKS, 1, (101, 2, "bad"), 7),
+    ] {
+        case.expect_event(time, cpu, process, "good:event", &number_field(n));
+    }
     case
 }
 
@@ -343,13 +326,8 @@ fn case_of_flight_recorder() -> TraceCase {
     all.truncate(all.len() - 8);
     case.fake.add_round(&[(17, 3, &all, 0)]);
     for n in 1..50_u64 {
-        case.expect_event(
-            3000 + n,
-            3,
-            (100, 1, "app"),
-            "flight:event",
-            &format!("{{ n = {n} }}"),
-        );
+        let process = (100, 1, "app");
+        case.expect_event(3000 + n, 3, process, "flight:event", &number_field(n));
     }
     case
 }

@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
+use protocols::structure::FromBytes;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
@@ -13,9 +14,7 @@ use crate::abi;
 use crate::error::Error;
 use crate::source::{BufferId, Chunk, Info, MarkerInfo, ProcessInfo, Source};
 use trace_rules::abi::flag::ALL_USERS;
-use trace_rules::abi::{
-    self as raw, Create, Describe, Process, Read, Release, Zero, BYTES_MAX, ENDED,
-};
+use trace_rules::abi::{self as raw, Create, Describe, Process, Read, Release, BYTES_MAX, ENDED};
 
 /// Path of the device for user-space tracing.
 pub const DEVICE: &str = "/dev/perftrace";
@@ -349,7 +348,7 @@ fn raw_info_of_slot(slot: u32) -> raw::Info {
     raw::Info {
         size: size_of::<raw::Info>() as u32,
         slot,
-        ..Zero::ZERO
+        ..FromBytes::ZERO
     }
 }
 
@@ -359,7 +358,7 @@ fn empty_raw_create() -> Create {
         // If the filter is invalid, the kernel stores the number of the invalid step in `position`.
         // If the filter is valid, the kernel leaves `position` unchanged.
         position: u32::MAX,
-        ..Zero::ZERO
+        ..FromBytes::ZERO
     }
 }
 
@@ -367,7 +366,7 @@ fn raw_describe_of_marker(key: u64, number: u32) -> Describe {
     Describe {
         key,
         number,
-        ..Zero::ZERO
+        ..FromBytes::ZERO
     }
 }
 

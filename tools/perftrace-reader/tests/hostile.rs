@@ -9,7 +9,7 @@ use fake::{FakeTrace, RecordBytes, SHARED_KEY};
 use perftrace_reader::fields;
 use perftrace_reader::output::{Ctf, Output, Packet, Perfetto, Text, TraceProperties};
 use perftrace_reader::records::{BufferLayout, RecordItem, Records};
-use perftrace_reader::{Clock, Reader, Source, PAD};
+use perftrace_reader::{Clock, Reader, Source, FLIGHT, PAD};
 use proptest::prelude::*;
 
 /// Parses all records. Returns the number of bytes in events and `LOST` records, and the number of
@@ -37,24 +37,9 @@ fn parse_all_records(bytes: &[u8], layout: BufferLayout) -> (usize, usize) {
     (valid_bytes, records.cut())
 }
 
-const ALL_LAYOUTS: [BufferLayout; 4] = [
-    BufferLayout {
-        shared: false,
-        flight: false,
-    },
-    BufferLayout {
-        shared: true,
-        flight: false,
-    },
-    BufferLayout {
-        shared: false,
-        flight: true,
-    },
-    BufferLayout {
-        shared: true,
-        flight: true,
-    },
-];
+fn layout(shared: bool, flight: bool) -> BufferLayout {
+    BufferLayout { shared, flight }
+}
 
 /// An output that checks the guarantees of the reader on which all outputs rely.
 #[derive(Default)]
@@ -94,14 +79,6 @@ impl Output for CheckedOutput {
         Ok(())
     }
 
-    fn end_round(&mut self, _until: u64) -> std::io::Result<()> {
-        Ok(())
-    }
-
-    fn process_exited(&mut self, _key: u64) -> std::io::Result<()> {
-        Ok(())
-    }
-
     fn finish(&mut self) -> std::io::Result<()> {
         Ok(())
     }
@@ -116,12 +93,8 @@ impl Output for CheckedOutput {
 }
 
 fn fake_trace_with_markers(flight: bool) -> FakeTrace {
-    let fake = if flight {
-        FakeTrace::flight()
-    } else {
-        FakeTrace::new()
-    };
-    fake.process(17, 100, "app\x1b[31m")
+    FakeTrace::with_flags(if flight { FLIGHT } else { 0 })
+        .process(17, 100, "app\x1b[31m")
         .marker(17, 0, "a:none", "")
         .marker(17, 1, "a:text", "s:str n:u8 t:str")
         .marker(17, 2, "a:numbers", "a:u8 b:s64 c:x16 d:f32 e:f64")
@@ -168,9 +141,8 @@ fn read_rounds(bytes: &[u8], key: u64, flight: bool, lost: u64) -> (u64, u64) {
     let mut output = CheckedOutput::default();
     let mut reader = Reader::new(&fake.info);
     for _ in 0..3 {
-        reader
-            .read_round(&fake, &mut output)
-            .expect("bytes are no errors");
+        let result = reader.read_round(&fake, &mut output);
+        result.expect("bytes are no errors");
     }
     let totals = reader.totals();
     assert_eq!((totals.events, totals.cut), (output.events, output.cut));
@@ -192,8 +164,8 @@ proptest! {
                 bytes[offset] = byte;
             }
         }
-        for layout in ALL_LAYOUTS {
-            let (valid_bytes, cut) = parse_all_records(&bytes, layout);
+        for (shared, flight) in [(false, false), (true, false), (false, true), (true, true)] {
+            let (valid_bytes, cut) = parse_all_records(&bytes, layout(shared, flight));
             prop_assert!(valid_bytes + cut <= bytes.len());
         }
         for key in [17, SHARED_KEY] {
@@ -204,7 +176,7 @@ proptest! {
 
     #[test]
     fn r3_7_valid_records_are_not_cut(bytes in valid_records()) {
-        let (_, cut) = parse_all_records(&bytes, ALL_LAYOUTS[0]);
+        let (_, cut) = parse_all_records(&bytes, layout(false, false));
         prop_assert_eq!(cut, 0);
     }
 
@@ -216,11 +188,11 @@ proptest! {
         let len = index.index(bytes.len() + 1);
         let ends = record_ends(&bytes).into_iter().filter(|end| *end <= len);
         let valid_len = ends.max().unwrap_or(0);
-        prop_assert_eq!(parse_all_records(&bytes[..len], ALL_LAYOUTS[0]).1, len - valid_len);
+        prop_assert_eq!(parse_all_records(&bytes[..len], layout(false, false)).1, len - valid_len);
         // A flight recorder may have overwritten a part of its oldest record, which comes last in
         // the bytes. An incomplete last record must not count as invalid bytes (`cut`).
         if len % 8 == 0 {
-            prop_assert_eq!(parse_all_records(&bytes[..len], ALL_LAYOUTS[2]).1, 0);
+            prop_assert_eq!(parse_all_records(&bytes[..len], layout(false, true)).1, 0);
         }
     }
 }
@@ -262,10 +234,9 @@ fn r3_7_outputs_of_hostile_events_are_well_formed() {
         .0;
     fake.add_round(&[(17, 0, &bytes, u64::MAX)]);
     let info = fake.info().expect("it is there");
-    let mut reader = Reader::new(&info);
     let mut text = Vec::new();
     let mut lines = Text::new(&mut text, Clock::new(&info), false);
-    reader.read_round(&fake, &mut lines).expect("it is read");
+    fake.read_into(&mut lines);
     lines.finish().expect("it is written");
     let text = String::from_utf8(text).expect("text");
     assert!(!text.contains('\x1b'), "{text:?}");
@@ -276,9 +247,7 @@ fn r3_7_outputs_of_hostile_events_are_well_formed() {
     let path = file.path().to_owned();
     let about = TraceProperties::new(&info, Vec::new());
     let mut json = Perfetto::new(file.reopen().expect("a file"), about.clone()).expect("a file");
-    Reader::new(&info)
-        .read_round(&fake, &mut json)
-        .expect("it is read");
+    fake.read_into(&mut json);
     // The file must be complete although finish() was not called.
     let bytes_of_file = std::fs::read(&path).expect("the file");
     let value: serde_json::Value = serde_json::from_slice(&bytes_of_file).expect("JSON");
@@ -288,9 +257,7 @@ fn r3_7_outputs_of_hostile_events_are_well_formed() {
     fake.add_round(&[(17, 0, &bytes, u64::MAX)]);
     let directory = tempfile::tempdir().expect("a directory");
     let mut ctf = Ctf::create(&directory.path().join("ctf"), &about).expect("a directory");
-    Reader::new(&info)
-        .read_round(&fake, &mut ctf)
-        .expect("it is read");
+    fake.read_into(&mut ctf);
     ctf.finish().expect("it is written");
     assert!(ctf.bytes() > 0);
 }

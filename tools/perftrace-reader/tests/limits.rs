@@ -31,10 +31,6 @@ impl Output for CountingOutput {
         Ok(())
     }
 
-    fn end_round(&mut self, _until: u64) -> io::Result<()> {
-        Ok(())
-    }
-
     fn process_exited(&mut self, key: u64) -> io::Result<()> {
         self.exited.push(key);
         Ok(())
@@ -108,9 +104,8 @@ fn r3_7_a_round_ends_although_processes_start_faster_than_they_are_read() {
         };
         let info = storm.info().expect("it is there");
         let mut reader = Reader::new(&info);
-        reader
-            .read_round(&storm, &mut CountingOutput::default())
-            .expect("it is read");
+        let result = reader.read_round(&storm, &mut CountingOutput::default());
+        result.expect("it is read");
         assert!(storm.nr_reads.get() < 10_000);
     }
 }
@@ -126,9 +121,7 @@ fn r3_7_a_round_reads_all_buffers_of_processes_that_began_before_it() {
     }
     fake.add_round(&buffers);
     let mut output = CountingOutput::default();
-    let nr = Reader::new(&fake.info)
-        .read_round(&fake, &mut output)
-        .expect("it is read");
+    let nr = fake.read_into(&mut output);
     assert_eq!((nr, output.events), (3000, 3000));
 }
 
@@ -183,9 +176,8 @@ fn read_flight_at_positions(positions: &[u64]) -> (Vec<String>, u64) {
     let mut output = Text::new(&mut text, Clock::new(&fake.info), false);
     let mut reader = Reader::new(&fake.info);
     for (n, position) in (1..).zip(positions) {
-        let bytes = RecordBytes::default()
-            .event(0, 1, NOW_TICKS + u64::from(n), &[n])
-            .0;
+        let time = NOW_TICKS + u64::from(n);
+        let bytes = RecordBytes::default().event(0, 1, time, &[n]).0;
         fake.add_round_at(17, 0, &bytes, *position);
         reader.read_round(&fake, &mut output).expect("it is read");
     }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use fake::{FakeTrace, RecordBytes, NOW_REALTIME_NS, NOW_TICKS};
 use perftrace_reader::output::{Ctf, Output, Perfetto, Text, TraceProperties};
-use perftrace_reader::{Clock, Error, Reader, Source, KEY_KERNEL};
+use perftrace_reader::{Clock, Error, Reader, KEY_KERNEL};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -40,6 +40,11 @@ impl OutputPath {
     }
 }
 
+fn create_ctf(fake: &FakeTrace, output: &OutputPath) -> Ctf {
+    let properties = TraceProperties::new(&fake.info, Vec::new());
+    Ctf::create(&output.path, &properties).expect("a directory")
+}
+
 fn read_text_lines(fake: &FakeTrace, rounds: usize) -> Vec<String> {
     let mut text = Vec::new();
     let mut output = Text::new(&mut text, Clock::new(&fake.info), false);
@@ -58,12 +63,10 @@ fn r3_11_lines_of_several_buffers_are_in_order() {
     let zero = RecordBytes::default()
         .event(0, 101, NOW_TICKS - 200, b"\x05a b\0")
         .event(0, 101, NOW_TICKS, b"\x06\0");
-    let one = RecordBytes::default().lost(NOW_TICKS - 100, 3).event(
-        0,
-        201,
-        NOW_TICKS - 100,
-        &0xff_u16.to_ne_bytes(),
-    );
+    let one =
+        RecordBytes::default()
+            .lost(NOW_TICKS - 100, 3)
+            .event(0, 201, NOW_TICKS - 100, &[0xff, 0]);
     fake.add_round(&[(17, 0, &zero.0, 0), (18, 1, &one.0, 3)]);
     assert_eq!(
         read_text_lines(&fake, 1),
@@ -94,20 +97,17 @@ fn fake_with_system_calls() -> FakeTrace {
 #[test]
 fn r3_11_text_system_calls_have_the_name_in_their_abi() {
     let all = read_text_lines(&fake_with_system_calls(), 1);
-    let shown: Vec<&str> = all
+    let shown = all
         .iter()
-        .filter_map(|line| Some(line.split_once("sys_enter: ")?.1))
-        .collect();
-    assert_eq!(
-        shown,
-        [
-            "number=20 abi=\"x86_64\" name=\"writev\"",
-            "number=20 abi=\"i386\" name=\"getpid\"",
-            // writev() has another number in x32.
-            "number=1073741844 abi=\"x32\"",
-            "number=-1 abi=\"i386\"",
-        ]
-    );
+        .filter_map(|line| Some(line.split_once("sys_enter: ")?.1));
+    let expected = [
+        "number=20 abi=\"x86_64\" name=\"writev\"",
+        "number=20 abi=\"i386\" name=\"getpid\"",
+        // writev() has another number in x32.
+        "number=1073741844 abi=\"x32\"",
+        "number=-1 abi=\"i386\"",
+    ];
+    assert!(shown.eq(expected), "{all:?}");
 }
 
 #[test]
@@ -117,8 +117,7 @@ fn r3_11_ctf_a_process_that_joins_the_trace_again_gets_a_second_stream() {
         let event = RecordBytes::default().event(0, 101, time, b"\x05a b\0");
         fake.add_round(&[(17, 0, &event.0, 0)]);
     }
-    let properties = TraceProperties::new(&fake.info, Vec::new());
-    let mut ctf = Ctf::create(&output.path, &properties).expect("a directory");
+    let mut ctf = create_ctf(&fake, &output);
     let mut reader = Reader::new(&fake.info);
     reader.read_round(&fake, &mut ctf).expect("it is read");
     ctf.process_exited(17).expect("the stream is closed");
@@ -133,11 +132,8 @@ fn r3_11_ctf_a_process_that_joins_the_trace_again_gets_a_second_stream() {
 #[test]
 fn r3_11_ctf_and_perfetto_system_calls_have_the_name_in_their_abi() {
     let (fake, output) = (fake_with_system_calls(), OutputPath::new());
-    let properties = TraceProperties::new(&fake.info, Vec::new());
-    let mut ctf = Ctf::create(&output.path, &properties).expect("a directory");
-    Reader::new(&fake.info)
-        .read_round(&fake, &mut ctf)
-        .expect("it is read");
+    let mut ctf = create_ctf(&fake, &output);
+    fake.read_into(&mut ctf);
     ctf.finish().expect("it is written");
     let metadata = fs::read_to_string(output.path.join("metadata")).expect("metadata");
     let class = metadata.lines().last().expect("a class");
@@ -161,12 +157,9 @@ fn r3_11_ctf_and_perfetto_system_calls_have_the_name_in_their_abi() {
     let file = File::create(&json_path.path).expect("a file");
     let properties = TraceProperties::new(&fake.info, Vec::new());
     let mut perfetto = Perfetto::new(file, properties).expect("a trace");
-    Reader::new(&fake.info)
-        .read_round(&fake, &mut perfetto)
-        .expect("it is read");
+    fake.read_into(&mut perfetto);
     perfetto.finish().expect("it is written");
-    let text = fs::read_to_string(&json_path.path).expect("text");
-    let json: Value = serde_json::from_str(&text).expect("JSON");
+    let json = read_json(&json_path.path);
     let events = json["traceEvents"].as_array().into_iter().flatten();
     let names: Vec<Option<&str>> = events
         .filter(|e| e["ph"] == "i")
@@ -199,10 +192,7 @@ fn r3_11_a_flight_recorder_gives_each_event_once() {
         .marker(17, 0, "app:event", "n:u8");
     let event = |n: u8| RecordBytes::default().event(0, 1, 5000 + u64::from(n), &[n]);
     let all: Vec<RecordBytes> = (0..6).map(event).collect();
-    let (first, second) = (
-        RecordBytes::newest_first(&all[..3]),
-        RecordBytes::newest_first(&all[1..6]),
-    );
+    let [first, second] = [&all[..3], &all[1..6]].map(RecordBytes::newest_first);
     fake.add_round_at(17, 0, &first, first.len() as u64);
     fake.add_round_at(17, 0, &second, 6 * 24);
     fake.add_round_at(17, 0, &second, 6 * 24);
@@ -219,8 +209,7 @@ fn r3_8_stream_of_an_exited_process_is_closed() {
     let bytes = RecordBytes::default().event(0, 1, 2000, b"\x01\0");
     fake.add_round(&[(17, 0, &bytes.0, 7)]);
     let output = OutputPath::new();
-    let about = TraceProperties::new(&fake.info, Vec::new());
-    let mut ctf = Ctf::create(&output.path, &about).expect("a directory");
+    let mut ctf = create_ctf(&fake, &output);
     let mut reader = Reader::new(&fake.info);
     reader.read_round(&fake, &mut ctf).expect("it is read");
     fake.remove_process(17);
@@ -250,9 +239,7 @@ fn r3_11_json_has_control_characters_as_escape_sequences() {
     Ctf::create(&ctf_path.path, &properties).expect("a directory");
     let file = File::create(&json_path.path).expect("a file");
     let mut perfetto = Perfetto::new(file, properties).expect("a trace");
-    Reader::new(&fake.info)
-        .read_round(&fake, &mut perfetto)
-        .expect("it is read");
+    fake.read_into(&mut perfetto);
     perfetto.finish().expect("it is written");
     let metadata = ctf_path.path.join("metadata");
     for (path, nr_names) in [(&json_path.path, 3), (&metadata, 1)] {
@@ -268,37 +255,11 @@ fn r3_11_json_has_control_characters_as_escape_sequences() {
 
 #[test]
 fn r3_7_buffer_returned_twice_is_an_error() {
-    struct StuckSource;
-    impl Source for StuckSource {
-        fn info(&self) -> Result<perftrace_reader::Info, Error> {
-            Ok(FakeTrace::new().info)
-        }
-        fn read(
-            &self,
-            after: perftrace_reader::BufferId,
-            to: &mut Vec<u8>,
-        ) -> Result<Option<perftrace_reader::Chunk>, Error> {
-            to.clear();
-            Ok(Some(perftrace_reader::Chunk {
-                buffer: after,
-                lost: 0,
-                position: 0,
-                ticks: 0,
-            }))
-        }
-        fn process(&self, _: u64) -> Result<Option<perftrace_reader::ProcessInfo>, Error> {
-            Ok(None)
-        }
-        fn describe(&self, _: u64, _: u32) -> Result<Option<perftrace_reader::MarkerInfo>, Error> {
-            Ok(None)
-        }
-    }
-    let info = StuckSource.info().expect("it is there");
-    let mut text = Text::new(Vec::new(), Clock::new(&info), false);
-    let error = Reader::new(&info)
-        .read_round(&StuckSource, &mut text)
-        .expect_err("for ever");
-    assert!(matches!(error, Error::Corrupt(_)), "{error}");
+    let mut fake = fake_with_two_processes();
+    fake.add_round(&[(17, 0, &[], 0), (17, 0, &[], 0)]);
+    let mut text = Text::new(Vec::new(), Clock::new(&fake.info), false);
+    let result = Reader::new(&fake.info).read_round(&fake, &mut text);
+    assert!(matches!(result, Err(Error::Corrupt(_))), "{result:?}");
 }
 
 fn read_json(path: &Path) -> Value {
@@ -315,19 +276,15 @@ fn r3_11_perfetto_file_is_complete_json_after_each_round() {
     let environment = vec![("tracer".to_owned(), "pfc".to_owned())];
     let properties = TraceProperties::new(&fake.info, environment);
     let mut output = Perfetto::new(file.expect("a file"), properties).expect("a file");
-    assert_eq!(
-        fs::read(&json_path.path).expect("the file"),
-        b"an older file"
-    );
+    let older = fs::read(&json_path.path).expect("the file");
+    assert_eq!(older, b"an older file");
     output.end_round(0).expect("it is written");
-    assert_eq!(
-        read_json(&json_path.path)["traceEvents"],
-        Value::Array(Vec::new())
-    );
+    let empty = read_json(&json_path.path);
+    assert_eq!(empty["traceEvents"], Value::Array(Vec::new()));
     let mut reader = Reader::new(&fake.info);
     for n in 0..3_u8 {
-        let bytes =
-            RecordBytes::default().event(0, 101, NOW_TICKS - 1 + u64::from(n), &[n, b'"', 0]);
+        let time = NOW_TICKS - 1 + u64::from(n);
+        let bytes = RecordBytes::default().event(0, 101, time, &[n, b'"', 0]);
         fake.add_round(&[(17, 2, &bytes.0, 0)]);
         reader.read_round(&fake, &mut output).expect("it is read");
         let all = read_json(&json_path.path);
@@ -345,10 +302,8 @@ fn r3_11_perfetto_file_is_complete_json_after_each_round() {
     assert_eq!(all["otherData"]["tracer"], "pfc");
     assert_eq!(all["traceEvents"][1]["ts"], 999.999);
     assert_eq!(all["traceEvents"][0]["args"]["name"], "app");
-    assert_eq!(
-        output.bytes(),
-        fs::metadata(&json_path.path).expect("the file").len()
-    );
+    let metadata = fs::metadata(&json_path.path).expect("the file");
+    assert_eq!(output.bytes(), metadata.len());
 }
 
 #[test]
@@ -366,8 +321,7 @@ fn r3_7_ctf_is_not_written_through_a_link() {
     let bytes = RecordBytes::default().event(0, 1, 2000, b"\x01\0");
     fake.add_round(&[(17, 0, &bytes.0, 0)]);
     let (output, link_target) = (OutputPath::new(), OutputPath::new());
-    let about = TraceProperties::new(&fake.info, Vec::new());
-    let mut ctf = Ctf::create(&output.path, &about).expect("a directory");
+    let mut ctf = create_ctf(&fake, &output);
     let mut reader = Reader::new(&fake.info);
     reader.read_round(&fake, &mut ctf).expect("it is written");
     let file = fs::read_dir(&output.path)
@@ -380,9 +334,8 @@ fn r3_7_ctf_is_not_written_through_a_link() {
     let before = fs::read(&link_target.path).expect("the stream");
     let more = RecordBytes::default().event(0, 1, 3000, b"\x01\0");
     fake.add_round(&[(17, 0, &more.0, 0)]);
-    reader
-        .read_round(&fake, &mut ctf)
-        .expect_err("a link is in its way");
+    let result = reader.read_round(&fake, &mut ctf);
+    result.expect_err("a link is in its way");
     assert_eq!(fs::read(&link_target.path).expect("the stream"), before);
 }
 

@@ -64,7 +64,7 @@ pub(crate) fn attach_process(shared: bool) -> Result<Mappings, Errno> {
         size: size_of::<Attach>() as u32,
         flags: if shared { abi::SHARED } else { 0 },
         thread: thread::thread_words_offset(),
-        ..trace_rules::abi::Zero::ZERO
+        ..protocols::structure::FromBytes::ZERO
     };
     let result = call_ioctl(fd, abi::ATTACH, &raw mut attach).and_then(|()| {
         match (attach.control, attach.buffers) {

@@ -20,11 +20,6 @@ use perftrace::simulate::{Kernel, Record, FLIGHT, WAIT};
 const NR_WRITER_THREADS: u32 = 3;
 const CHILD_PROGRESS_ENV: &str = "PERFTRACE_TEST_CHILD";
 
-/// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
-fn is_long_run() -> bool {
-    std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
-}
-
 /// Writes events until the process is killed. Stores the number of the last event in
 /// `last_written`.
 fn write_events_until_killed(thread_nr: u32, last_written: &AtomicU64) {
@@ -93,10 +88,7 @@ impl WriterProcess {
             .iter()
             .all(|last_written| last_written.load(Acquire) == 0)
         {
-            assert!(
-                begin.elapsed() < scaled_time_limit(120),
-                "it writes nothing"
-            );
+            assert!(begin.elapsed() < fuzz::patience(120), "it writes nothing");
             thread::sleep(Duration::from_micros(100));
         }
         let kernel = Kernel::open_file_of_process(&path).expect("its file");
@@ -144,7 +136,7 @@ fn check_events_of_killed_writers(
         return run_writer_threads(&progress);
     }
     let directory = tempfile::tempdir().expect("a directory");
-    for round in 0..if is_long_run() { 200 } else { 40 } {
+    for round in 0..if fuzz::is_long_run() { 200 } else { 40 } {
         let mut writer = WriterProcess::new(test, flags, tunables, directory.path());
         let mut records = Vec::new();
         // The writer runs for 50 microseconds to 3 milliseconds; the time differs from writer to
@@ -216,41 +208,21 @@ fn read_flight_recorders(kernel: &Kernel, dead: bool) -> Vec<Record> {
         .collect()
 }
 
-const RSEQ_OFF_TUNABLE: &str = "glibc.pthread.rseq=0";
-
-#[test]
-fn r3_1_written_events_survive_a_kill() {
-    check_events_of_killed_writers(
-        "r3_1_written_events_survive_a_kill",
-        WAIT,
-        "",
-        read_all_buffers,
-    );
+/// Defines tests of killed writers, each with the flags of the trace, the tunables of the C library,
+/// and the function that reads the records.
+macro_rules! killed_writer_tests {
+    ($($name:ident: $flags:expr, $tunables:expr, $read:expr;)*) => {
+        $(
+            #[test]
+            fn $name() {
+                check_events_of_killed_writers(stringify!($name), $flags, $tunables, $read);
+            }
+        )*
+    };
 }
 
-#[test]
-fn r3_11_flight_recorder_events_survive_a_kill() {
-    check_events_of_killed_writers(
-        "r3_11_flight_recorder_events_survive_a_kill",
-        FLIGHT,
-        "",
-        read_flight_recorders,
-    );
-}
-
-#[test]
-fn r3_4_events_survive_a_kill_without_rseq() {
-    check_events_of_killed_writers(
-        "r3_4_events_survive_a_kill_without_rseq",
-        WAIT,
-        RSEQ_OFF_TUNABLE,
-        read_all_buffers,
-    );
-}
-
-/// Returns a time limit of `seconds` seconds, multiplied by the environment variable PATIENCE if it
-/// is set. PATIENCE makes time limits longer on slow machines.
-fn scaled_time_limit(seconds: u64) -> Duration {
-    let factor = std::env::var("PATIENCE").ok().and_then(|n| n.parse().ok());
-    Duration::from_secs(seconds * factor.unwrap_or(1u64))
+killed_writer_tests! {
+    r3_1_written_events_survive_a_kill: WAIT, "", read_all_buffers;
+    r3_11_flight_recorder_events_survive_a_kill: FLIGHT, "", read_flight_recorders;
+    r3_4_events_survive_a_kill_without_rseq: WAIT, "glibc.pthread.rseq=0", read_all_buffers;
 }

@@ -49,11 +49,6 @@ fn repeats_few_addresses(addresses: &VecDeque<usize>) -> bool {
     addresses.len() == NR_LAST_STEPS && different.len() < NR_LAST_STEPS / 2
 }
 
-/// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
-fn is_long_run() -> bool {
-    std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
-}
-
 fn replace_trace() {
     let kernel = attached_kernel().expect("attached");
     kernel.end(TRACE_SLOT);
@@ -88,7 +83,7 @@ fn r3_5_trace_replaced_during_an_event_has_intact_records() {
             kernel.end(TRACE_SLOT);
             // The time of the test grows with the square of the number of steps. More steps would
             // only repeat instructions that were tested, so the short form ends here.
-            if !is_long_run() && repeats_few_addresses(&addresses) {
+            if !fuzz::is_long_run() && repeats_few_addresses(&addresses) {
                 break;
             }
         }

@@ -240,54 +240,28 @@ fn run_in_own_process(name: &str, tunables: &str, test: impl FnOnce()) {
     assert!(output.status.success(), "{}", output.status);
 }
 
-/// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
-fn is_long_run() -> bool {
-    std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
-}
-
 const RSEQ_OFF_TUNABLE: &str = "glibc.pthread.rseq=0";
 
-/// Returns the time for which the threads write.
-fn writing_duration() -> Duration {
-    Duration::from_millis(if is_long_run() { 2000 } else { 500 })
+/// Defines tests that write events in a separate process, each with the tunables of the C library
+/// and the flags of the trace.
+macro_rules! stress_tests {
+    ($($name:ident: $tunables:expr, $flags:expr;)*) => {
+        $(
+            #[test]
+            fn $name() {
+                let time = Duration::from_millis(if fuzz::is_long_run() { 2000 } else { 500 });
+                run_in_own_process(stringify!($name), $tunables, || {
+                    run_writers_under_signals($flags, time)
+                });
+            }
+        )*
+    };
 }
 
-#[test]
-fn r3_4_moving_interrupted_threads_count_each_lost_event() {
-    let name = "r3_4_moving_interrupted_threads_count_each_lost_event";
-    run_in_own_process(name, "", || {
-        run_writers_under_signals(0, writing_duration())
-    });
-}
-
-#[test]
-fn r3_4_threads_without_rseq_count_each_lost_event() {
-    let name = "r3_4_threads_without_rseq_count_each_lost_event";
-    run_in_own_process(name, RSEQ_OFF_TUNABLE, || {
-        run_writers_under_signals(0, writing_duration())
-    });
-}
-
-#[test]
-fn r3_3_threads_that_wait_for_room_lose_no_event() {
-    run_in_own_process("r3_3_threads_that_wait_for_room_lose_no_event", "", || {
-        run_writers_under_signals(WAIT, writing_duration())
-    });
-}
-
-#[test]
-fn r3_3_threads_that_wait_without_rseq_lose_no_event() {
-    run_in_own_process(
-        "r3_3_threads_that_wait_without_rseq_lose_no_event",
-        RSEQ_OFF_TUNABLE,
-        || run_writers_under_signals(WAIT, writing_duration()),
-    );
-}
-
-#[test]
-fn r3_2_shared_buffers_have_the_key_before_the_fields() {
-    let name = "r3_2_shared_buffers_have_the_key_before_the_fields";
-    run_in_own_process(name, "", || {
-        run_writers_under_signals(SHARED, writing_duration())
-    });
+stress_tests! {
+    r3_4_moving_interrupted_threads_count_each_lost_event: "", 0;
+    r3_4_threads_without_rseq_count_each_lost_event: RSEQ_OFF_TUNABLE, 0;
+    r3_3_threads_that_wait_for_room_lose_no_event: "", WAIT;
+    r3_3_threads_that_wait_without_rseq_lose_no_event: RSEQ_OFF_TUNABLE, WAIT;
+    r3_2_shared_buffers_have_the_key_before_the_fields: "", SHARED;
 }

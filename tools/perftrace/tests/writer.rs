@@ -65,10 +65,8 @@ fn r3_1_event_record_has_marker_thread_and_fields() {
     let [record] = &records[..] else {
         panic!("{records:?}")
     };
-    assert_eq!(
-        record.marker,
-        marker_number(kernel, "writer:pair value:u32 sum:u64")
-    );
+    let number = marker_number(kernel, "writer:pair value:u32 sum:u64");
+    assert_eq!(record.marker, number);
     assert_eq!(record.thread, gettid());
     assert_eq!(record.payload, [0x5566_7788_aabb_ccdd, 0x1122_3344]);
 }
@@ -114,11 +112,8 @@ fn r3_2_texts_that_are_too_long_are_truncated() {
     kernel.end(5);
     let records = read_trace_records(kernel, 5);
     let bytes = |n: usize| -> Vec<u8> {
-        records[n]
-            .payload
-            .iter()
-            .flat_map(|word| word.to_le_bytes())
-            .collect()
+        let words = records[n].payload.iter();
+        words.flat_map(|word| word.to_le_bytes()).collect()
     };
     let cut = bytes(0);
     assert_eq!(cut.len(), 2024);
@@ -138,10 +133,8 @@ fn r3_3_lost_events_are_reported_before_the_next_event() {
     write_counted_events(100, 1000);
     assert_eq!(kernel.nr_lost_events(6, 0), 830);
     assert_eq!(kernel.nr_notified(), notified + 2, "full");
-    assert_eq!(
-        event_numbers(&kernel.read_records(6, 0)),
-        (0..170).collect::<Vec<_>>()
-    );
+    let numbers = event_numbers(&kernel.read_records(6, 0));
+    assert_eq!(numbers, Vec::from_iter(0..170));
     write_counted_events(1000, 1003);
     kernel.end(6);
     let records = kernel.read_records(6, 0);
@@ -157,10 +150,8 @@ fn r3_1_buffer_that_is_read_is_used_again_from_its_start() {
         write_counted_events(round * 10, round * 10 + 10);
         event!(writer, three, a: u64 = 1, b: u64 = 2, c: u64 = round);
         let records = kernel.read_records(7, 0);
-        assert_eq!(
-            event_numbers(&records[..10]),
-            (round * 10..round * 10 + 10).collect::<Vec<_>>()
-        );
+        let numbers = Vec::from_iter(round * 10..round * 10 + 10);
+        assert_eq!(event_numbers(&records[..10]), numbers);
         assert_eq!(records[10].payload, [1, 2, round]);
     }
     kernel.end(7);
@@ -195,19 +186,15 @@ fn r3_11_a_flight_recorder_has_the_newest_events_whole() {
     let (_alone, kernel) = lock_simulated_kernel();
     kernel.start(9, FLIGHT, 4096);
     write_counted_events(0, 5);
-    assert_eq!(
-        event_numbers(&kernel.read_flight_recorder(9, 0)),
-        [4, 3, 2, 1, 0]
-    );
+    let newest = event_numbers(&kernel.read_flight_recorder(9, 0));
+    assert_eq!(newest, [4, 3, 2, 1, 0]);
     for to in [170, 171, 1000, 12345] {
         write_counted_events(0, to);
         let newest = event_numbers(&kernel.read_flight_recorder(9, 0));
         assert!(newest.len() >= 169, "{}", newest.len());
-        let expected = (0..to).rev().take(newest.len().min(to as usize));
-        assert_eq!(
-            &newest[..newest.len().min(to as usize)],
-            expected.collect::<Vec<_>>()
-        );
+        let nr = newest.len().min(to as usize);
+        let expected: Vec<_> = (0..to).rev().take(nr).collect();
+        assert_eq!(&newest[..nr], expected);
     }
     for n in 0..100 {
         let text = "x".repeat(n * 13);
@@ -238,19 +225,14 @@ fn r3_11_each_of_16_traces_records_every_event() {
     write_counted_events(0, 20);
 }
 
-/// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
-fn is_long_run() -> bool {
-    std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
-}
-
 #[test]
 fn r3_5_an_event_of_one_trace_is_never_in_the_next_one() {
     let (_alone, kernel) = lock_simulated_kernel();
     // While a thread writes, the slot alternately holds a trace, is empty, and holds a trace of
     // another kind.
+    let nr_events = 500_000 * if fuzz::is_long_run() { 6 } else { 1 };
     thread::scope(|scope| {
-        let writer = scope
-            .spawn(|| write_counted_events(0, if is_long_run() { 3_000_000 } else { 500_000 }));
+        let writer = scope.spawn(|| write_counted_events(0, nr_events));
         let mut rounds = 0;
         while !writer.is_finished() {
             for flags in [0, FLIGHT] {
@@ -263,12 +245,10 @@ fn r3_5_an_event_of_one_trace_is_never_in_the_next_one() {
                 let numbers = match flags {
                     0 => event_numbers(&read_trace_records(kernel, 10)),
                     _ => {
-                        let mut numbers: Vec<_> = kernel
-                            .cpus()
-                            .flat_map(|c| kernel.read_flight_recorder(10, c))
-                            .collect();
-                        numbers.sort_by_key(|record| record.time);
-                        event_numbers(&numbers)
+                        let read = |cpu| kernel.read_flight_recorder(10, cpu);
+                        let mut records: Vec<_> = kernel.cpus().flat_map(read).collect();
+                        records.sort_by_key(|record| record.time);
+                        event_numbers(&records)
                     }
                 };
                 let is_rising = numbers.windows(2).all(|pair| pair[0] < pair[1]);
@@ -289,12 +269,12 @@ fn r3_5_late_loss_of_a_trace_breaks_no_record_of_the_next_one() {
         for from in (5..5000).step_by(150) {
             kernel.store_late_limit(11, 0);
             write_counted_events(from, from + 150);
-            let numbers = match flags {
+            let numbers: Vec<_> = match flags {
                 0 => event_numbers(&kernel.read_records(11, 0)),
-                _ => event_numbers(&kernel.read_flight_recorder(11, 0))
-                    .into_iter()
-                    .rev()
-                    .collect(),
+                _ => {
+                    let newest = event_numbers(&kernel.read_flight_recorder(11, 0));
+                    newest.into_iter().rev().collect()
+                }
             };
             let newest = &numbers[numbers.len() - 150..];
             assert_eq!(newest, (from..from + 150).collect::<Vec<_>>());
@@ -322,10 +302,9 @@ fn build_filter(steps: &[(u8, &str, u64, &str)]) -> Vec<u8> {
         let step = Step {
             op: *op,
             field: at as u16,
-            yes: if n + 1 == steps.len() {
-                ACCEPT
-            } else {
-                n as u16 + 1
+            yes: match n + 1 {
+                next if next == steps.len() => ACCEPT,
+                next => next as u16,
             },
             no: REJECT,
             value,
@@ -415,12 +394,9 @@ fn attach_with_monotonic_clock() -> bool {
     thread::sleep(Duration::from_millis(20));
     write_counted_events(1, 2);
     let elapsed = begin.elapsed().as_nanos() as u64;
-    let times: Vec<u64> = read_trace_records(kernel, 13)
-        .iter()
-        .map(|record| record.time)
-        .collect();
-    let [first, second] = times[..] else {
+    let records = read_trace_records(kernel, 13);
+    let [first, second] = &records[..] else {
         return false;
     };
-    (20_000_000..=elapsed).contains(&(second - first))
+    (20_000_000..=elapsed).contains(&(second.time - first.time))
 }

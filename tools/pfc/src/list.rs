@@ -11,7 +11,7 @@ use crate::cli::ListArgs;
 use crate::error::Failure;
 use crate::instances_json;
 use crate::output::{Out, Style};
-use crate::table::{Align, Table};
+use crate::table::Table;
 use crate::time;
 use crate::units::ScaledUnit;
 
@@ -26,17 +26,9 @@ pub fn run(device: &Path, args: &ListArgs, out: &mut Out) -> Result<(), Failure>
             instances_json::write_instance_list(selection.catalogue(), selection.instances(), out)
         });
     }
-    let mut table = Table::new()
-        .with_column("NUMBER", Align::Right)
-        .with_column("NAME", Align::Left)
-        .with_column("KIND", Align::Left)
-        .with_column("UNIT", Align::Left)
-        .with_column("STATE", Align::Left)
-        .with_column("LIFE", Align::Right);
+    let mut table = Table::new().with_columns(">NUMBER|NAME|KIND|UNIT|STATE|>LIFE");
     if args.verbose {
-        table = table
-            .with_column("SINCE", Align::Left)
-            .with_column("HELP", Align::Left);
+        table = table.with_columns("SINCE|HELP");
     }
     for instance in selection.instances() {
         let dormant = instance.state == State::Dormant;

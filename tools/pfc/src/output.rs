@@ -7,13 +7,38 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::atomic_file::AtomicFile;
 use crate::error::Failure;
 use crate::message::{self, MessageStream};
 
+/// True if standard output was closed when `pfc` was started.
+static IS_STDOUT_CLOSED: AtomicBool = AtomicBool::new(false);
+
+/// Checks whether standard output is closed. This function runs before the runtime of std, which
+/// opens /dev/null in place of a closed standard output.
+extern "C" fn detect_closed_stdout() {
+    let is_closed = rustix::io::fcntl_getfd(rustix::stdio::stdout()).is_err();
+    IS_STDOUT_CLOSED.store(is_closed, Ordering::Relaxed);
+}
+
+#[expect(unsafe_code, reason = "a function that runs before main")]
+#[used]
+#[link_section = ".init_array"]
+static INIT_ARRAY_ENTRY: extern "C" fn() = detect_closed_stdout;
+
+/// Returns the error EBADF if standard output was closed when `pfc` was started.
+pub fn check_stdout_open() -> io::Result<()> {
+    match IS_STDOUT_CLOSED.load(Ordering::Relaxed) {
+        true => Err(io::Error::from_raw_os_error(libc::EBADF)),
+        false => Ok(()),
+    }
+}
+
 /// Returns standard output, for writers other than [`Out`]. The caller must return or report an
-/// error of each write and of the last flush.
+/// error of each write and of the last flush. A write to a closed standard output succeeds, so the
+/// caller first calls [`check_stdout_open`] if the written text must not be lost.
 #[expect(
     clippy::disallowed_methods,
     reason = "the only place that opens standard output"
@@ -26,6 +51,7 @@ pub fn stdout() -> Stdout {
 /// Converts an error of the write or the flush to a failure.
 pub fn flush_stdout(written: io::Result<()>) -> Result<(), Failure> {
     written
+        .and_then(|()| check_stdout_open())
         .and_then(|()| stdout().flush())
         .map_err(Failure::Write)
 }
@@ -215,7 +241,9 @@ impl Out {
 impl Write for Out {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut self.destination {
-            OutputDestination::Stdout(stream) => stream.write(bytes),
+            OutputDestination::Stdout(stream) => {
+                check_stdout_open().and_then(|()| stream.write(bytes))
+            }
             OutputDestination::Stderr(stream) => stream.write(bytes),
             OutputDestination::Atomic(file) => file.write(bytes),
             OutputDestination::InPlace {

@@ -14,7 +14,7 @@ use crate::error::{Failure, TryingTo};
 use crate::module;
 use crate::output::Out;
 use crate::stat::syscall_failure;
-use crate::table::{Align, Table};
+use crate::table::Table;
 
 /// Loads perfmon.ko if it is not loaded and the caller is root. Creates a context, because the
 /// kernel loads the modules of the PMU descriptions when the first context is created.
@@ -59,10 +59,7 @@ pub fn run(args: &JsonArgs, out: &mut Out) -> Result<(), Failure> {
         writeln!(out)?;
     }
     writeln!(out, "Matching event tables of libpfm4:")?;
-    let mut table = Table::new()
-        .with_column("NAME", Align::Left)
-        .with_column("EVENTS", Align::Right)
-        .with_column("OF", Align::Left);
+    let mut table = Table::new().with_columns("NAME|>EVENTS|OF");
     for t in tables {
         table.add_row(vec![t.name, t.events.to_string(), t.description], None);
     }
@@ -70,14 +67,7 @@ pub fn run(args: &JsonArgs, out: &mut Out) -> Result<(), Failure> {
 }
 
 fn print_register_table(description: &PmuDescription, out: &mut Out) -> Result<(), Failure> {
-    let mut table = Table::new()
-        .with_column("REGISTER", Align::Left)
-        .with_column("NAME", Align::Left)
-        .with_column("ADDRESS", Align::Right)
-        .with_column("WIDTH", Align::Right)
-        .with_column("BY", Align::Left)
-        .with_column("RESERVED", Align::Right)
-        .with_column("ONLY", Align::Left);
+    let mut table = Table::new().with_columns("REGISTER|NAME|>ADDRESS|>WIDTH|BY|>RESERVED|ONLY");
     for r in &description.pmcs {
         let cells = vec![
             format!("PMC{}", r.number),

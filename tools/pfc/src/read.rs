@@ -60,10 +60,7 @@ pub fn print_instance_table<'a>(
     per_cpu: bool,
     out: &mut Out,
 ) -> Result<(), Failure> {
-    let mut table = Table::new()
-        .with_column("NAME", Align::Left)
-        .with_column("TOTAL", Align::Right)
-        .with_column("", Align::Left);
+    let mut table = Table::new().with_columns("NAME|>TOTAL|");
     if per_cpu {
         for cpu in snapshot.cpus() {
             let suffix = if snapshot.online().contains(cpu) {

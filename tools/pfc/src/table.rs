@@ -40,6 +40,16 @@ impl Table {
         self
     }
 
+    /// Adds columns, whose titles are separated by `|`. A title with a leading `>` is the title of a
+    /// column that is aligned to the right.
+    pub fn with_columns(self, titles: &str) -> Self {
+        let columns = titles.split('|');
+        columns.fold(self, |table, title| match title.strip_prefix('>') {
+            Some(title) => table.with_column(title, Align::Right),
+            None => table.with_column(title, Align::Left),
+        })
+    }
+
     /// Adds a row. Control characters in the cells are made visible.
     pub fn add_row(&mut self, mut cells: Vec<String>, style: Option<Style>) {
         for cell in &mut cells {

@@ -9,7 +9,6 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use perfmon::Scope;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
@@ -26,7 +25,7 @@ use crate::profile::{Reader, MISSING_RECORDS_CONSEQUENCE};
 use crate::record::{attach, now, prepare, Contexts};
 use crate::report::{group_samples_into_rows, percent, ReportRow};
 use crate::stat::event_loop::EventLoop;
-use crate::stat::{select_target, syscall_failure, Target, WAIT};
+use crate::stat::{select_target, syscall_failure, WAIT};
 
 /// Maximum time between two reads of the ring buffers of samples.
 const RING_POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -158,10 +157,7 @@ pub fn run(device: &Path, args: &TopArgs, out: &mut Out) -> Result<(), Failure> 
         command: Vec::new(),
     };
     let target = select_target(&record.targets, "sample", false)?;
-    let scope = match target {
-        Target::Cpus(_) => Scope::System,
-        _ => Scope::Thread,
-    };
+    let scope = target.scope();
     let (attributes, mut contexts) = prepare(device, &record, scope, &target)?;
     attach(&mut contexts, &target, targets)?;
     contexts

@@ -5,11 +5,10 @@
 
 mod device;
 
-use std::io::{BufRead, BufReader, Read};
-use std::time::{Duration, Instant};
+use std::io::{BufRead, BufReader};
 
 use counters_rules::abi::{Kind, Unit};
-use device::{assert_refused, patience, pfc, Device};
+use device::{assert_refused, pfc, read_stderr, wait_for_exit, Device, KillOnDrop};
 
 #[test]
 fn pfc_list_shows_what_there_is() {
@@ -21,19 +20,13 @@ fn pfc_list_shows_what_there_is() {
     assert!(lines[1].contains("1  sched/context_switches  counter    events"));
     assert!(lines[3].contains(" ns "));
     assert!(!out.contains("sdb"), "dormant ones only with --all");
-    assert!(device
-        .run(&["list", "--all", "sdb"])
-        .ok()
-        .contains("dormant"));
-    assert!(device
-        .run(&["list", "-v", "sda1"])
-        .ok()
-        .contains("what it counts"));
+    let out = device.run(&["list", "--all", "sdb"]).ok();
+    assert!(out.contains("dormant"));
+    let out = device.run(&["list", "-v", "sda1"]).ok();
+    assert!(out.contains("what it counts"));
     assert_eq!(device.run(&["list", "sched/*"]).ok().lines().count(), 4);
-    assert_eq!(
-        device.run(&["list", "getpid", "run"]).ok().lines().count(),
-        3
-    );
+    let out = device.run(&["list", "getpid", "run"]).ok();
+    assert_eq!(out.lines().count(), 3);
 }
 
 #[test]
@@ -71,43 +64,28 @@ fn pfc_kind_that_is_not_known_is_a_number() {
     // The descriptor of the instance gets kind 9, unit 77 and one slot.
     device.fake.write_word(at, 9 | (77 << 16) | (1 << 48));
     let list = device.run(&["list", "run_time"]).ok();
-    let row: Vec<&str> = list
-        .lines()
-        .nth(1)
-        .expect("a row")
-        .split_whitespace()
-        .collect();
+    let row = list.lines().nth(1).expect("a row");
+    let row = Vec::from_iter(row.split_whitespace());
     assert_eq!(row[1..4], ["sched/run_time", "9", "-"]);
     let read = device.run(&["read", "--json", "run_time"]).json();
     assert_eq!(read["instances"][0]["kind"], "9");
     assert_eq!(read["instances"][0]["value"], 1_500_000_000);
-    assert!(device
-        .run(&["read", "--csv", "run_time"])
-        .ok()
-        .contains(",9,none,"));
+    let out = device.run(&["read", "--csv", "run_time"]).ok();
+    assert!(out.contains(",9,none,"));
 }
 
 #[test]
 fn pfc_read_is_for_people() {
     let device = Device::with_instances();
     let out = device.run(&["read"]).ok();
-    for part in [
-        "42  events",
-        "3 MiB",
-        "1.50 s",
-        "12.3 us",
-        "6  events",
-        "4 ns .. 8 ns",
-    ] {
+    for part in "42  events|3 MiB|1.50 s|12.3 us|6  events|4 ns .. 8 ns".split('|') {
         assert!(out.contains(part), "{part} in\n{out}");
     }
     assert!(out.contains("getpid"));
     assert!(!device.run(&["read", "-z"]).ok().contains("getpid"));
     let cpus = device.run(&["read", "--per-cpu", "switches"]).ok();
-    assert!(
-        cpus.contains("CPU0  CPU1") && cpus.contains("40     2"),
-        "{cpus}"
-    );
+    let has_both = cpus.contains("CPU0  CPU1") && cpus.contains("40     2");
+    assert!(has_both, "{cpus}");
     device.fake.set_online(1, false);
     let cpus = device.run(&["read", "--per-cpu", "switches"]).ok();
     assert!(cpus.contains("CPU1(off)") && cpus.contains("42"), "{cpus}");
@@ -117,20 +95,15 @@ fn pfc_read_is_for_people() {
 fn pfc_read_csv_has_a_value_per_line() {
     let mut device = Device::with_instances();
     device.add("odd,\"name\"", Kind::Counter, Unit::None, 0, 1);
-    let out = device
-        .run(&["read", "--csv", "switches", "latency", "odd"])
-        .ok();
+    let run = device.run(&["read", "--csv", "switches", "latency", "odd"]);
+    let out = run.ok();
     let lines: Vec<&str> = out.lines().collect();
-    assert_eq!(
-        lines[0],
-        "name,number,incarnation,kind,unit,exponent,cpu,bucket,value"
-    );
+    let titles = "name,number,incarnation,kind,unit,exponent,cpu,bucket,value";
+    assert_eq!(lines[0], titles);
     assert_eq!(lines[1], "sched/context_switches,1,1,counter,events,0,,,42");
     assert!(lines.contains(&"block/sda1/latency,5,1,histogram,seconds,-9,,3,5"));
-    assert!(lines
-        .last()
-        .expect("lines")
-        .starts_with("\"odd,\"\"name\"\"\","));
+    let last = lines[lines.len() - 1];
+    assert!(last.starts_with("\"odd,\"\"name\"\"\","));
     let out = device.run(&["read", "--csv", "--per-cpu", "switches"]).ok();
     assert!(out.ends_with(",0,,40\nsched/context_switches,1,1,counter,events,0,1,,2\n"));
 }
@@ -161,13 +134,8 @@ fn pfc_names_are_shown_with_escape_sequences() {
 fn pfc_messages_show_newlines_of_arguments_as_escape_sequences() {
     let device = Device::with_instances();
     let run = device.run(&["list", "a\nb"]);
-    assert_eq!(
-        (run.exit_status, run.err.as_str()),
-        (
-            Some(1),
-            "pfc: nothing matches 'a\\nb'; pfc list --all shows all names\n"
-        )
-    );
+    let message = "pfc: nothing matches 'a\\nb'; pfc list --all shows all names\n";
+    assert_eq!((run.exit_status, &*run.err), (Some(1), message));
 }
 
 #[test]
@@ -190,11 +158,8 @@ fn pfc_snapshot_is_consistent_or_an_error() {
     device.fake.cpu(1).begin();
     let run = device.run(&["snapshot"]);
     assert_eq!(run.exit_status, Some(2));
-    assert!(
-        run.err.contains("CPU 1") && run.out.is_empty(),
-        "{}",
-        run.err
-    );
+    assert!(run.err.contains("CPU 1"), "{}", run.err);
+    assert_eq!(run.out, "");
     // `pfc read` prints values that are not consistent, with a warning.
     let run = device.run(&["read", "switches"]);
     assert_eq!(run.exit_status, Some(0));
@@ -209,11 +174,8 @@ fn pfc_exit_codes_tell_nothing_from_wrong() {
     for command in ["list", "read", "watch", "snapshot"] {
         let run = device.run(&[command, "nothing-like-it"]);
         assert_eq!((run.exit_status, run.out.as_str()), (Some(1), ""));
-        assert!(
-            run.err.contains("nothing matches 'nothing-like-it'"),
-            "{}",
-            run.err
-        );
+        let why = "nothing matches 'nothing-like-it'";
+        assert!(run.err.contains(why), "{}", run.err);
 
         let run = pfc(&[command, "--device", "/nonexistent"]);
         assert_eq!(run.exit_status, Some(2));
@@ -255,29 +217,16 @@ fn pfc_writes_to_files_and_into_closed_pipes() {
     assert!(text.contains("42"));
     let run = device.run(&["read", "-o", "/nonexistent/x"]);
     assert_eq!(run.exit_status, Some(2));
-    assert!(
-        run.err.contains("cannot write to /nonexistent/x"),
-        "{}",
-        run.err
-    );
+    let why = "cannot write to /nonexistent/x";
+    assert!(run.err.contains(why), "{}", run.err);
 
     let mut child = device.spawn(&["watch", "-i", "10"]);
     let mut first = String::new();
     let mut reader = BufReader::new(child.stdout.take().expect("piped"));
     reader.read_line(&mut first).expect("a line");
     drop(reader);
-    let end = Instant::now() + patience(120);
-    let status = loop {
-        if let Some(status) = child.try_wait().expect("ours") {
-            break status;
-        }
-        assert!(Instant::now() < end, "it did not notice that nobody reads");
-        std::thread::sleep(Duration::from_millis(10));
-    };
-    let mut err = String::new();
-    let stderr = child.stderr.as_mut().expect("piped");
-    stderr.read_to_string(&mut err).expect("text");
-    assert_eq!((status.code(), err.as_str()), (Some(0), ""));
+    assert_eq!(wait_for_exit(&mut child), Some(0));
+    assert_eq!(read_stderr(&mut child), "");
 }
 
 #[test]
@@ -300,10 +249,8 @@ fn pfc_watch_in_lines_is_honest_about_what_begins_anew() {
     device.add("syscalls/getpid", Kind::Counter, Unit::Events, 0, 1);
     device.fake.cpu(1).adjust(again, 50);
     let second = table();
-    let row = second
-        .iter()
-        .find(|l| l.contains("getpid"))
-        .expect("the busiest");
+    let row = second.iter().find(|l| l.contains("getpid"));
+    let row = row.expect("the busiest");
     assert!(row.contains(" 50 ") && row.ends_with("new"), "{second:?}");
     assert!(second[2].contains("getpid"), "{second:?}");
     let third = table();
@@ -377,26 +324,20 @@ fn pfc_output_goes_through_links_and_into_what_is_no_file() {
     std::os::unix::fs::symlink(&file, &link).expect("room");
     let name = link.to_str().expect("text");
     assert_eq!(device.run(&["read", "-o", name]).ok(), "");
-    assert!(std::fs::symlink_metadata(&link)
-        .expect("there")
-        .is_symlink());
-    assert!(std::fs::read_to_string(&file)
-        .expect("there")
-        .contains("42"));
+    assert!(link.is_symlink());
+    let text = std::fs::read_to_string(&file).expect("there");
+    assert!(text.contains("42"));
     std::fs::remove_file(&file).expect("ours");
     // The symbolic link is dangling now. `pfc` creates the file to which the link points.
     assert_eq!(device.run(&["read", "-o", name]).ok(), "");
-    assert!(std::fs::read_to_string(&file)
-        .expect("there")
-        .contains("42"));
+    let text = std::fs::read_to_string(&file).expect("there");
+    assert!(text.contains("42"));
     std::fs::remove_file(&file).expect("ours");
     std::fs::remove_file(&link).expect("ours");
     assert_eq!(device.run(&["read", "-o", "/dev/null"]).ok(), "");
     assert!(!std::fs::metadata("/dev/null").expect("there").is_file());
-    assert!(device
-        .run(&["read", "-o", "/dev/stdout"])
-        .ok()
-        .contains("42"));
+    let out = device.run(&["read", "-o", "/dev/stdout"]).ok();
+    assert!(out.contains("42"));
 }
 
 #[test]
@@ -410,30 +351,15 @@ fn pfc_device_that_is_no_device_is_said_at_once() {
         ("/dev/shm", "it is a directory"),
         ("/dev/null", "map"),
     ] {
-        let begun = Instant::now();
-        let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_pfc"))
+        let child = std::process::Command::new(env!("CARGO_BIN_EXE_pfc"))
             .args(["list", "--device", path])
             .stderr(std::process::Stdio::piped())
-            .spawn()
-            .expect("pfc runs");
-        let status = loop {
-            if let Some(status) = child.try_wait().expect("ours") {
-                break status;
-            }
-            if begun.elapsed() > patience(120) {
-                child.kill().expect("ours");
-                panic!("{path}: it hangs");
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        };
-        let mut err = String::new();
-        let stderr = child.stderr.as_mut().expect("piped");
-        stderr.read_to_string(&mut err).expect("text");
-        assert_eq!(status.code(), Some(2), "{path}");
-        assert!(
-            err.contains(why) && err.lines().count() == 1,
-            "{path}: {err}"
-        );
+            .spawn();
+        let mut child = KillOnDrop(child.expect("pfc runs"));
+        assert_eq!(wait_for_exit(&mut child.0), Some(2), "{path}");
+        let err = read_stderr(&mut child.0);
+        assert!(err.contains(why), "{path}: {err}");
+        assert_eq!(err.lines().count(), 1, "{path}: {err}");
     }
     std::fs::remove_file(&fifo).expect("ours");
 }

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use counters_rules::abi::{Kind, Unit};
 use counters_rules::spec::Spec;
-use device::{patience, pfc, send_signal, Device, KillOnDrop};
+use device::{pfc, send_signal, wait_for_exit, wait_until, Device, KillOnDrop};
+use fuzz::patience;
 
 /// Returns the lines of the OpenMetrics text that `pfc export` prints, in order.
 fn exported_lines(device: &Device, args: &[&str]) -> Vec<String> {
@@ -18,6 +19,10 @@ fn exported_lines(device: &Device, args: &[&str]) -> Vec<String> {
     let text = text.ok();
     assert!(text.ends_with("\n# EOF\n"), "{text}");
     text.lines().map(str::to_owned).collect()
+}
+
+fn has_line_with(lines: &[String], part: &str) -> bool {
+    lines.iter().any(|line| line.contains(part))
 }
 
 /// Returns the lines that begin with `begin`. Lines of `_created` metrics are left out, because
@@ -99,10 +104,8 @@ fn pfc_export_sums_add_up_and_peaks_do_not() {
     ] {
         assert!(all.iter().any(|l| l == line), "{line} in {all:#?}");
     }
-    assert!(!all
-        .iter()
-        .any(|l| l.contains("perfcounters_pool_used_pages_created")));
-    assert!(!all.iter().any(|l| l.contains("cpu=")));
+    assert!(!has_line_with(&all, "perfcounters_pool_used_pages_created"));
+    assert!(!has_line_with(&all, "cpu="));
 }
 
 #[test]
@@ -129,10 +132,8 @@ fn pfc_export_histograms_cumulate_to_inf_without_a_sum() {
             at("+Inf", 6),
         ]
     );
-    assert!(all.iter().any(|l| l.contains("latency_seconds_created{")));
-    assert!(!all
-        .iter()
-        .any(|l| l.contains("_sum") || l.contains("_count")));
+    assert!(has_line_with(&all, "latency_seconds_created{"));
+    assert!(!has_line_with(&all, "_sum") && !has_line_with(&all, "_count"));
 }
 
 #[test]
@@ -176,11 +177,7 @@ fn pfc_export_names_do_not_depend_on_what_is_selected() {
     let one = exported_lines(&device, &["--sum", "x/b/*"]);
     let gauge = "perfcounters_x_v_gauge{id=\"b\",name=\"x/b/v\"} 0".to_owned();
     assert!(all.contains(&gauge) && one.contains(&gauge), "{all:#?}");
-    let families: Vec<_> = all
-        .iter()
-        .filter(|l| l.starts_with("# TYPE perf"))
-        .collect();
-    assert_eq!(families.len(), 2, "{all:#?}");
+    assert_eq!(lines_of(&all, "# TYPE perf").len(), 2, "{all:#?}");
     assert_eq!(lines_of(&all, "perfcounters_x_v_total").len(), 2);
 }
 
@@ -196,9 +193,8 @@ fn pfc_export_leaves_out_what_would_spoil_the_rest() {
         lines_of(&all, "perfcounters_bad_counter_total"),
         ["perfcounters_bad_counter_total{cpu=\"1\",name=\"bad/counter\"} 0"]
     );
-    assert!(!all
-        .iter()
-        .any(|l| l.contains("perfcounters_bad_histogram_bucket{cpu=\"1\"")));
+    let bad_bucket = "perfcounters_bad_histogram_bucket{cpu=\"1\"";
+    assert!(!has_line_with(&all, bad_bucket));
     assert!(all.contains(&"pfc_snapshot_left_out 2".to_owned()));
     assert!(all.contains(&"pfc_snapshot_consistent 1".to_owned()));
     assert!(lines_of(&all, "perfcounters_sched").len() == 2);
@@ -215,29 +211,21 @@ fn pfc_export_leaves_out_what_would_spoil_the_rest() {
 fn pfc_export_a_birth_to_come_is_not_told() {
     let mut device = Device::new(1);
     let number = device.add("x/y", Kind::Counter, Unit::None, 0, 1);
-    assert!(exported_lines(&device, &[])
-        .iter()
-        .any(|l| l.contains("_created{")));
+    assert!(has_line_with(&exported_lines(&device, &[]), "_created{"));
     let at = counters_rules::abi::DESC_OFFSET
         + u64::from(number) * size_of::<counters_rules::abi::Desc>() as u64
         + std::mem::offset_of!(counters_rules::abi::Desc, created_ns) as u64;
     for ns in [0, u64::MAX] {
         device.fake.write_word(at, ns);
-        assert!(!exported_lines(&device, &[])
-            .iter()
-            .any(|l| l.contains("_created")));
+        assert!(!has_line_with(&exported_lines(&device, &[]), "_created"));
     }
 }
 
 #[test]
 fn pfc_export_takes_patterns_and_exit_codes_as_the_others() {
     let device = Device::with_instances();
-    assert!(!exported_lines(&device, &[])
-        .iter()
-        .any(|l| l.contains("sdb")));
-    assert!(exported_lines(&device, &["--all"])
-        .iter()
-        .any(|l| l.contains("sdb")));
+    assert!(!has_line_with(&exported_lines(&device, &[]), "sdb"));
+    assert!(has_line_with(&exported_lines(&device, &["--all"]), "sdb"));
     let run = device.run(&["export", "--openmetrics", "nothing-like-it"]);
     assert_eq!((run.exit_status, run.out.as_str()), (Some(1), ""));
     for wrong in [
@@ -245,14 +233,7 @@ fn pfc_export_takes_patterns_and_exit_codes_as_the_others() {
         &["export", "--json"],
         &["export", "--openmetrics", "--interval", "100"],
         &["export", "--openmetrics", "--listen", "here"],
-        &[
-            "export",
-            "--openmetrics",
-            "--listen",
-            "127.0.0.1:0",
-            "-o",
-            "/dev/null",
-        ],
+        &["export", "--openmetrics", "--listen=[::1]:0", "-ox"],
         &["export", "--openmetrics", "--allow-remote"],
     ] {
         let run = device.run(wrong);
@@ -283,7 +264,7 @@ fn pfc_export_writes_its_file_anew_and_whole() {
         }
     }
     send_signal(&child.0, "TERM");
-    assert_eq!(child.0.wait().expect("ours").code(), Some(0));
+    assert_eq!(wait_for_exit(&mut child.0), Some(0));
     let dir = file.parent().expect("a directory");
     let left = std::fs::read_dir(dir).expect("readable");
     let stem = file.file_name().and_then(|n| n.to_str()).expect("text");
@@ -293,16 +274,7 @@ fn pfc_export_writes_its_file_anew_and_whole() {
         .collect();
     assert_eq!(left, [stem]);
 
-    let args = [
-        "export",
-        "--openmetrics",
-        "-o",
-        name,
-        "-i",
-        "10",
-        "--count",
-        "3",
-    ];
+    let args = [&args[..4], &["-i", "10", "--count", "3"]].concat();
     assert_eq!(device.run(&args).ok(), "");
     std::fs::remove_file(&file).expect("ours");
 }
@@ -325,11 +297,7 @@ fn pfc_export_to_a_pipe_that_nobody_reads_ends_when_told_to() {
         }
         std::thread::sleep(Duration::from_millis(500));
         send_signal(&child.0, "TERM");
-        let begun = Instant::now();
-        while child.0.try_wait().expect("ours").is_none() {
-            assert!(begun.elapsed() < patience(60), "it is deaf");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        wait_for_exit(&mut child.0);
     }
     std::fs::remove_file(&fifo).expect("ours");
 }
@@ -353,17 +321,9 @@ fn pfc_export_signal_during_first_write_stops_the_export() {
     let name = file.to_str().expect("text");
     let args = ["export", "--openmetrics", "-o", name, "-i", "3600000"];
     let mut child = KillOnDrop(device.spawn(&args));
-    let begun = Instant::now();
-    while !catches_term(child.0.id()) {
-        assert!(begun.elapsed() < patience(60), "it catches no signal");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    wait_until("it catches no signal", || catches_term(child.0.id()));
     send_signal(&child.0, "TERM");
-    while child.0.try_wait().expect("ours").is_none() {
-        assert!(begun.elapsed() < patience(60), "it has missed the signal");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    assert_eq!(child.0.wait().expect("ours").code(), Some(0));
+    assert_eq!(wait_for_exit(&mut child.0), Some(0));
     let text = std::fs::read_to_string(&file).expect("ours");
     assert!(text.ends_with("# EOF\n"), "{} bytes", text.len());
     std::fs::remove_file(&file).expect("ours");
@@ -386,11 +346,7 @@ fn pfc_export_that_is_killed_leaves_nothing_but_its_file() {
         let child = KillOnDrop(device.spawn(&args));
         // Wait until the file has been written once, so that SIGKILL probably interrupts the next
         // write.
-        let begun = Instant::now();
-        while inode() == before {
-            assert!(begun.elapsed() < patience(60), "it writes nothing");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_until("it writes nothing", || inode() != before);
         std::thread::sleep(Duration::from_millis(7 * round));
         send_signal(&child.0, "KILL");
     }

@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use counters_rules::abi::{Kind, Unit};
-use device::{patience, send_signal, Device, KillOnDrop};
+use device::{read_stderr, send_signal, wait_for_exit, wait_until, Device, KillOnDrop};
+use fuzz::patience;
 
 /// Maximum time to wait for the server, in seconds. `patience` multiplies this time by the
 /// environment variable PATIENCE, if PATIENCE is set. The server's own timeouts are 5 and 30
@@ -29,9 +30,7 @@ impl Server {
     fn start(device: &Device, more: &[&str]) -> Self {
         let args = ["export", "--openmetrics", "--listen", "127.0.0.1:0"];
         let mut child = device.spawn(&[&args[..], more].concat());
-        let mut line = String::new();
-        let out = child.stdout.as_mut().expect("piped");
-        BufReader::new(out).read_line(&mut line).expect("a line");
+        let line = read_first_line(&mut child);
         let address = line.trim().strip_prefix("http://").expect("where it is");
         let address = address.strip_suffix("/metrics").expect("what it has");
         Self {
@@ -42,9 +41,8 @@ impl Server {
 
     fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(&self.address).expect("it listens");
-        stream
-            .set_read_timeout(Some(patience(TIMEOUT_SECONDS)))
-            .expect("a socket");
+        let result = stream.set_read_timeout(Some(patience(TIMEOUT_SECONDS)));
+        result.expect("a socket");
         stream
     }
 
@@ -73,30 +71,9 @@ impl Server {
     fn memory(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()));
         let status = status.expect("it runs");
-        let line = status
-            .lines()
-            .find(|l| l.starts_with("VmRSS:"))
-            .expect("a line");
-        line.split_whitespace()
-            .nth(1)
-            .expect("a number")
-            .parse()
-            .expect("a number")
-    }
-
-    #[track_caller]
-    fn wait_for_exit(&mut self) -> Option<i32> {
-        let begun = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().expect("ours") {
-                return status.code();
-            }
-            assert!(
-                begun.elapsed() < patience(TIMEOUT_SECONDS),
-                "it does not end"
-            );
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let kb = status.lines().find_map(|l| l.strip_prefix("VmRSS:"));
+        let kb = kb.and_then(|kb| kb.trim().strip_suffix(" kB")?.parse().ok());
+        kb.expect("a number")
     }
 }
 
@@ -105,6 +82,13 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+fn read_first_line(child: &mut Child) -> String {
+    let mut line = String::new();
+    let out = child.stdout.as_mut().expect("piped");
+    BufReader::new(out).read_line(&mut line).expect("a line");
+    line
 }
 
 fn read_response(stream: &mut TcpStream) -> (String, String) {
@@ -124,25 +108,19 @@ fn pfc_export_serves_what_it_prints() {
     let server = Server::start(&device, &["--sum", "sched"]);
     let (head, body) = server.get("");
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
-    assert!(
-        head.contains("content-type: application/openmetrics-text; version=1.0.0; charset=utf-8"),
-        "{head}"
-    );
-    assert!(
-        head.contains(&format!("content-length: {}", body.len())),
-        "{head}"
-    );
-    let printed = device
-        .run(&["export", "--openmetrics", "--sum", "sched"])
-        .ok();
-    assert_eq!(body, printed);
+    for part in [
+        "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8",
+        &format!("content-length: {}", body.len()),
+    ] {
+        assert!(head.contains(part), "{head}");
+    }
+    let printed = device.run(&["export", "--openmetrics", "--sum", "sched"]);
+    assert_eq!(body, printed.ok());
     // Every request gets new values, even if the set of instances has changed.
     let number = device.fake.find("sched/context_switches").expect("known");
     device.fake.cpu(1).adjust(number, 100);
-    assert!(server
-        .get("")
-        .1
-        .contains("{name=\"sched/context_switches\"} 142\n"));
+    let (_, body) = server.get("");
+    assert!(body.contains("{name=\"sched/context_switches\"} 142\n"));
     let mut device = device;
     device.add("sched/new", Kind::Counter, Unit::None, 0, 1);
     assert!(server.get("").1.contains("perfcounters_sched_new_total"));
@@ -178,10 +156,8 @@ fn pfc_export_answers_every_request_properly() {
     let (head, _) = server.request("PUT /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
     assert!(head.contains("allow: get, head"), "{head}");
     let (head, body) = server.request("HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
-    assert!(
-        head.starts_with("HTTP/1.1 200 ") && body.is_empty(),
-        "{head}"
-    );
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    assert_eq!(body, "");
     assert!(head.contains("openmetrics-text") && !head.contains("content-length: 0"));
 }
 
@@ -234,10 +210,8 @@ fn pfc_export_is_not_stalled_by_slow_or_hostile_clients() {
     let _ = waiting.read(&mut [0; 256]);
     let mut rest = Vec::new();
     let _ = slow.read_to_end(&mut rest);
-    assert!(
-        begun.elapsed() < patience(TIMEOUT_SECONDS) - Duration::from_secs(1),
-        "they are kept"
-    );
+    let limit = patience(TIMEOUT_SECONDS) - Duration::from_secs(1);
+    assert!(begun.elapsed() < limit, "they are kept");
 }
 
 #[test]
@@ -302,11 +276,9 @@ fn pfc_export_answers_who_is_not_that_quick_in_a_flood() {
             }
         });
         // Wait until the thread has connected more often than it keeps connections open.
-        let begun = Instant::now();
-        while nr_connected.load(Ordering::Relaxed) <= NR_FLOOD {
-            assert!(begun.elapsed() < patience(TIMEOUT_SECONDS), "no flood");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        wait_until("no flood", || {
+            nr_connected.load(Ordering::Relaxed) > NR_FLOOD
+        });
         let request = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
         let (mut answered, mut sent_away) = (0, 0);
         // The server may disconnect a client that sends nothing for a second. On a busy machine,
@@ -344,19 +316,17 @@ fn pfc_export_ends_when_told_to() {
         let mut idle = server.connect();
         server.assert_responds();
         send_signal(&server.child, signal);
-        assert_eq!(server.wait_for_exit(), Some(0), "{signal}");
+        assert_eq!(wait_for_exit(&mut server.child), Some(0), "{signal}");
         assert_eq!(idle.read(&mut [0; 1]).unwrap_or(0), 0);
         assert!(TcpStream::connect(&server.address).is_err());
     }
     // After SIGKILL of a server, another server can listen on the same address.
     let mut server = Server::start(&device, &[]);
     send_signal(&server.child, "KILL");
-    assert_eq!(server.wait_for_exit(), None);
+    assert_eq!(wait_for_exit(&mut server.child), None);
     let again = ["export", "--openmetrics", "--listen", &server.address];
     let mut child = KillOnDrop(device.spawn(&again));
-    let mut line = String::new();
-    let out = child.0.stdout.as_mut().expect("piped");
-    BufReader::new(out).read_line(&mut line).expect("a line");
+    let line = read_first_line(&mut child.0);
     assert!(line.contains(&server.address), "{line}");
     // While one server listens on an address, another server cannot listen on the same address.
     let run = device.run(&again);
@@ -373,17 +343,9 @@ fn pfc_export_stays_on_this_machine_unless_told() {
         assert!(run.err.contains("--allow-remote"), "{}", run.err);
         assert_eq!(run.err.lines().count(), 1);
     }
-    let args = [
-        "export",
-        "--openmetrics",
-        "--allow-remote",
-        "--listen",
-        "0.0.0.0:0",
-    ];
-    let mut child = KillOnDrop(device.spawn(&args));
-    let mut line = String::new();
-    let out = child.0.stdout.as_mut().expect("piped");
-    BufReader::new(out).read_line(&mut line).expect("a line");
+    let args = "export --openmetrics --allow-remote --listen 0.0.0.0:0";
+    let mut child = KillOnDrop(device.spawn(&Vec::from_iter(args.split(' '))));
+    let line = read_first_line(&mut child.0);
     assert!(line.starts_with("http://0.0.0.0:"), "{line}");
 }
 
@@ -419,10 +381,7 @@ fn pfc_export_fuzz_requests() {
     server.assert_responds();
     assert!(server.memory() < 200 << 10, "{} kB", server.memory());
     send_signal(&server.child, "TERM");
-    assert_eq!(server.wait_for_exit(), Some(0));
+    assert_eq!(wait_for_exit(&mut server.child), Some(0));
     // A task that panics does not end the server.
-    let mut messages = String::new();
-    let mut stderr = server.child.stderr.take().expect("piped");
-    stderr.read_to_string(&mut messages).expect("text");
-    assert_eq!(messages, "");
+    assert_eq!(read_stderr(&mut server.child), "");
 }

@@ -14,7 +14,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use counters_rules::abi::{Kind, Unit};
-use device::{patience, send_signal, Device, KillOnDrop};
+use device::{send_signal, wait_until, Device, KillOnDrop};
+use fuzz::patience;
 use tempfile::TempDir;
 
 /// A fake device, and a directory for the exported files.
@@ -67,14 +68,8 @@ impl ExportTest {
 
     fn files(&self) -> Vec<String> {
         let entries = fs::read_dir(&self.directory).expect("the directory");
-        let mut names: Vec<String> = entries
-            .map(|e| {
-                e.expect("an entry")
-                    .file_name()
-                    .into_string()
-                    .expect("text")
-            })
-            .collect();
+        let names = entries.map(|entry| entry.expect("an entry").file_name());
+        let mut names: Vec<String> = names.map(|n| n.into_string().expect("text")).collect();
         names.sort();
         names
     }
@@ -288,35 +283,25 @@ fn pfc_mmv_files_say_what_the_counters_say() {
     assert_eq!(instance_names(percpu), ["cpu0", "cpu1", "cpu2"]);
     assert_eq!(percpu.pmid, (1088, switches));
     assert_eq!(percpu.short, "what it counts");
-    assert_eq!(
-        percpu.long,
-        "sched/context_switches: counter, events. what it counts"
-    );
-    assert_eq!(
-        values_of(&found, "pc.percpu.sched.context_switches"),
-        [40, 2, 7]
-    );
-    assert_eq!(values_of(&found, "pc.all.sched.context_switches"), [49]);
-    // The unit of the counter `sched/run_time` is 100 ns, and the unit of the exported metric is 1
-    // ns.
-    assert_eq!(values_of(&found, "pc.all.sched.run_time"), [4900]);
-    assert_eq!(
-        values_of(&found, "pc.percpu.block.sd_x2d_a.depth"),
-        [-30, 8, 3]
-    );
-    assert_eq!(values_of(&found, "pc.all.block.sd_x2d_a.depth"), [-19]);
-    assert_eq!(values_of(&found, "pc.all.sched.latency_max"), [40]);
+    let text = "sched/context_switches: counter, events. what it counts";
+    assert_eq!(percpu.long, text);
+    for (name, values) in [
+        ("pc.percpu.sched.context_switches", &[40, 2, 7][..]),
+        ("pc.all.sched.context_switches", &[49][..]),
+        // The unit of the counter `sched/run_time` is 100 ns, and the unit of the exported metric
+        // is 1 ns.
+        ("pc.all.sched.run_time", &[4900][..]),
+        ("pc.percpu.block.sd_x2d_a.depth", &[-30, 8, 3][..]),
+        ("pc.all.block.sd_x2d_a.depth", &[-19][..]),
+        ("pc.all.sched.latency_max", &[40][..]),
+        ("pc.all.block.sd_x2d_a.latency", &[1, 0, 0, 11][..]),
+    ] {
+        assert_eq!(values_of(&found, name), values, "{name}");
+    }
     let buckets = &found["pc.all.block.sd_x2d_a.latency"];
     assert_eq!(instance_names(buckets), ["<=0", "1-1", "2-3", ">=4"]);
-    assert_eq!(
-        values_of(&found, "pc.all.block.sd_x2d_a.latency"),
-        [1, 0, 0, 11]
-    );
-    assert!(
-        buckets.long.contains("histogram, seconds * 10^-9"),
-        "{}",
-        buckets.long
-    );
+    let text = &buckets.long;
+    assert!(text.contains("histogram, seconds * 10^-9"), "{text}");
 
     // The exporter updates values in place, in the same file.
     let inode = |file: &str| {
@@ -367,11 +352,7 @@ fn pfc_mmv_follows_the_set_and_tells_who_has_the_old_file() {
     assert!(!after.contains_key("pc.all.b.other"));
     // The metric of an instance that is not removed keeps its number in PCP and its value.
     assert_eq!(after["pc.all.a.second"], before["pc.all.a.second"]);
-    let end = Instant::now() + patience(60);
-    while generations() != (0, 0) {
-        assert!(Instant::now() < end, "the old file still looks good");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("the old file still looks good", || generations() == (0, 0));
     stop(exporter, "INT");
     assert!(test.files().is_empty());
 }
@@ -405,11 +386,9 @@ fn pfc_mmv_a_killed_exporter_is_replaced_a_running_one_is_not() {
     fs::write(test.directory.join("pcx.all.1"), "other").expect("a file");
     let exporter = test.start(&["--mmv", "pc"]);
     let pid = exporter.0.id();
-    let end = Instant::now() + patience(60);
-    while !fs::read(test.directory.join("pc.control")).is_ok_and(|b| File(b).u32(32) == pid) {
-        assert!(Instant::now() < end, "the new one does not take over");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("the new one does not take over", || {
+        fs::read(&left).is_ok_and(|b| File(b).u32(32) == pid)
+    });
     stop(exporter, "INT");
     assert_eq!(test.files(), ["pcx.all.1"]);
 }
@@ -470,11 +449,9 @@ fn pfc_mmv_fifo_in_place_of_a_file_is_replaced() {
     assert!(made.expect("mkfifo runs").success());
     let exporter = test.start(&["--mmv", "pc"]);
     // A test that reads the FIFO would block like the exporter, so wait for a regular file.
-    let end = Instant::now() + patience(60);
-    while !fs::symlink_metadata(&fifo).is_ok_and(|m| m.is_file()) {
-        assert!(Instant::now() < end, "the FIFO is not replaced");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("the FIFO is not replaced", || {
+        fs::symlink_metadata(&fifo).is_ok_and(|m| m.is_file())
+    });
     test.wait("there", |m| m.contains_key("pc.percpu.a.first"));
     stop(exporter, "TERM");
 }

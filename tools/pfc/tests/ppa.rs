@@ -81,23 +81,24 @@ fn r4_4_what_is_no_record_leaves_the_picture_as_it_was() {
 
 #[test]
 fn r4_2_tasks_options_and_commands_do_not_mix() {
-    assert_refused(&["ppa", "foo"], "expected the number of a task");
-    assert_refused(&["ppa", "0"], "expected the number of a task");
-    assert_refused(&["ppa", "12", "on"], "as the first word");
-    assert_refused(&["ppa", "-p", "1,x"], "expected the number of a task");
-    assert_refused(&["ppa", "1", "-p", "2"], "cannot be used");
-    assert_refused(&["ppa", "--histogram"], "PID");
-    assert_refused(&["ppa", "--histogram", "--top", "1"], "cannot be used");
-    assert_refused(&["ppa", "--top", "-d", "0"], "seconds");
-    assert_refused(&["ppa", "--top", "-d", "NaN"], "seconds");
-    assert_refused(&["ppa", "-n", "3"], "--top");
-    assert_refused(&["ppa", "--sort", "colour"], "latency");
-    assert_refused(
-        &["ppa", "on", "--levels", "all"],
-        "sched, irq, syscall, switch",
-    );
-    assert_refused(&["ppa", "record"], "PID");
-    assert_refused(&["ppa", "record", "1", "-d", "0"], "1..=");
+    for (line, message) in [
+        ("ppa foo", "expected the number of a task"),
+        ("ppa 0", "expected the number of a task"),
+        ("ppa 12 on", "as the first word"),
+        ("ppa -p 1,x", "expected the number of a task"),
+        ("ppa 1 -p 2", "cannot be used"),
+        ("ppa --histogram", "PID"),
+        ("ppa --histogram --top 1", "cannot be used"),
+        ("ppa --top -d 0", "seconds"),
+        ("ppa --top -d NaN", "seconds"),
+        ("ppa -n 3", "--top"),
+        ("ppa --sort colour", "latency"),
+        ("ppa on --levels all", "sched, irq, syscall, switch"),
+        ("ppa record", "PID"),
+        ("ppa record 1 -d 0", "1..="),
+    ] {
+        assert_refused(&line.split(' ').collect::<Vec<_>>(), message);
+    }
 }
 
 #[test]

@@ -8,10 +8,11 @@ mod device;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
 
-use device::{patience, send_signal, Device, KillOnDrop};
+use device::{send_signal, wait_for_exit, wait_until, Device, KillOnDrop};
+use fuzz::patience;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{grantpt, openpt, ptsname, unlockpt, OpenptFlags};
@@ -113,21 +114,9 @@ impl Screen {
     }
 }
 
-fn wait(child: &mut Child) -> Option<ExitStatus> {
-    let deadline = Instant::now() + patience(20);
-    while Instant::now() < deadline {
-        if let Some(status) = child.try_wait().expect("a child") {
-            return Some(status);
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    None
-}
-
 #[track_caller]
 fn assert_ends(pfc: &mut KillOnDrop) {
-    let status = wait(&mut pfc.0).expect("pfc watch has not ended");
-    assert_eq!(status.code(), Some(0), "{status}");
+    assert_eq!(wait_for_exit(&mut pfc.0), Some(0));
 }
 
 #[test]
@@ -213,15 +202,9 @@ fn is_in_poll_without_timeout(process: &Child) -> bool {
 #[test]
 fn pfc_watch_ends_by_a_signal_while_the_terminal_takes_no_bytes() {
     let mut screen = Screen::start(&[], &["-i", "10"]);
-    let names: Vec<u32> = (0..40)
-        .map(|n| {
-            screen
-                .device
-                .fake
-                .add_counter(&format!("many/{n}"))
-                .expect("room")
-        })
-        .collect();
+    let fake = &mut screen.device.fake;
+    let add = |n| fake.add_counter(&format!("many/{n}")).expect("room");
+    let names: Vec<u32> = (0..40).map(add).collect();
     set_size(&screen.master, 200, 60);
     screen.read_until("/SECOND");
     // The test itself fills the terminal, because pfc could take long to do so on a busy machine.
@@ -231,14 +214,12 @@ fn pfc_watch_ends_by_a_signal_while_the_terminal_takes_no_bytes() {
     let filler = rustix::fs::open(name, flags, Mode::empty()).expect("a pseudo-terminal");
     let mut filler = File::from(filler);
     while filler.write(&[b' '; 1024]).is_ok() {}
-    let deadline = Instant::now() + patience(20);
-    while !is_in_poll_without_timeout(&screen.pfc.0) {
-        assert!(Instant::now() < deadline, "the terminal takes all bytes");
+    wait_until("the terminal takes all bytes", || {
         for (by, n) in (1..).zip(&names) {
             screen.device.fake.cpu(0).adjust(*n, by * 1_234_567);
         }
-        std::thread::sleep(Duration::from_millis(10));
-    }
+        is_in_poll_without_timeout(&screen.pfc.0)
+    });
     screen.signal("TERM");
     assert_ends(&mut screen.pfc);
     assert!(!screen.is_raw());

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Tests of `pfc` with standard output and standard error that cannot be written: a full disk
-//! (`/dev/full`) and pipes without a reader. Also tests that no control characters are written.
+//! (`/dev/full`), pipes without a reader, and a closed standard output. Also tests that no control
+//! characters are written.
 
 mod device;
 
 use std::fs::File;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use device::Device;
 
@@ -45,20 +46,51 @@ fn pfc_with_a_full_stderr_keeps_output_and_status() {
     }
 }
 
+/// Command lines that write to standard output.
+const WRITERS: [&[&str]; 9] = [
+    &["--help"],
+    &["--version"],
+    &["stat", "--help"],
+    &["list"],
+    &["read", "--json"],
+    &["watch", "--count", "1", "-i", "10"],
+    &["export", "--openmetrics"],
+    &["man"],
+    &["completions", "bash"],
+];
+
+#[test]
+fn pfc_with_a_closed_stdout_reports_the_error_if_it_writes() {
+    let device = Device::with_instances();
+    let file = device.path.with_extension("list");
+    let to_file = ["list", "-o", file.to_str().expect("text")];
+    for args in WRITERS.into_iter().chain([&to_file[..]]) {
+        let pfc = device.command(args);
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "exec \"$@\" >&-", "sh"]);
+        shell.arg(pfc.get_program()).args(pfc.get_args());
+        let run = shell.output().expect("pfc runs");
+        let err = String::from_utf8(run.stderr).expect("text");
+        let expected = match args == to_file {
+            true => (Some(0), ""),
+            false => (
+                Some(2),
+                "pfc: cannot write to standard output: Bad file descriptor (os error 9)\n",
+            ),
+        };
+        assert_eq!((run.status.code(), err.as_str()), expected, "{args:?}");
+    }
+    // Some programs open /dev/null for reading and writing as the standard output of a command.
+    let null = File::options().read(true).write(true).open("/dev/null");
+    let mut command = device.command(&["list"]);
+    let run = command.stdout(null.expect("a device")).output();
+    assert_eq!(run.expect("pfc runs").status.code(), Some(0));
+}
+
 #[test]
 fn pfc_with_a_full_stdout_reports_the_error() {
     let device = Device::with_instances();
-    for args in [
-        &["--help"][..],
-        &["--version"],
-        &["stat", "--help"],
-        &["list"],
-        &["read", "--json"],
-        &["watch", "--count", "1", "-i", "10"],
-        &["export", "--openmetrics"],
-        &["man"],
-        &["completions", "bash"],
-    ] {
+    for args in WRITERS {
         let run = device.command(args).stdout(full()).output();
         let run = run.expect("pfc runs");
         let err = String::from_utf8(run.stderr).expect("text");

@@ -71,12 +71,16 @@ struct Model {
     runq: [u64; NR_TASKS],
 }
 
-fn zero_values() -> Vec<Word> {
-    (0..NR_VALUES).map(|_| Word::new(0)).collect()
+fn zero_values(nr_groups: usize) -> Vec<Word> {
+    (0..nr_groups * NR_VALUES).map(|_| Word::new(0)).collect()
+}
+
+fn new_task_with_groups(nr_groups: usize, cpus_per_group: u32) -> Task<Vec<Word>> {
+    Task::new(zero_values(nr_groups - 1), cpus_per_group)
 }
 
 fn new_task() -> Task<Vec<Word>> {
-    Task::new(Vec::new(), 1)
+    new_task_with_groups(1, 1)
 }
 
 proptest! {
@@ -228,7 +232,7 @@ proptest! {
                     }
                     old.end(now);
                     tasks[t].correct_wait(copied, &old);
-                    let history = TaskHistory::new(zero_values(), 1);
+                    let history = TaskHistory::new(zero_values(1), 1);
                     history.append(&old, histories[t].as_ref());
                     histories[t] = Some(history);
                 }
@@ -325,16 +329,8 @@ fn r4_2_exit_without_entry_counts_no_time() {
 #[test]
 fn r4_9_times_do_not_decrease_at_the_begin_of_a_call() {
     let (cpu, task) = (Cpu::new(0), new_task());
-    let bounds = LatencyBounds::new(100);
     cpu.begin(true, 1000);
-    cpu.begin_switch();
-    task.begin_switch_in();
-    cpu.switch(
-        (None, SwitchReason::Blocked),
-        (Some(&task), &bounds),
-        || false,
-        1100,
-    );
+    switch_task(&cpu, &task, true, SwitchReason::Blocked, 1100);
     // The CPU stalls after it has read the clock and before it stores that it is in a system call.
     // A reader that reads while the CPU stalls at the entry of a system call must not count time
     // after the entry as user time.
@@ -357,21 +353,15 @@ fn r4_9_times_do_not_decrease_at_the_begin_of_a_call() {
 #[test]
 fn r4_9_offline_cpu_accumulates_no_time() {
     let (cpu, last, first) = (Cpu::new(0), new_task(), new_task());
-    let bounds = LatencyBounds::new(100);
     let all = |online, now| {
         let v = cpu.values(online, || now).expect("nobody changes it");
         [v[0], v[1], v[2], v[3]]
     };
     cpu.begin(true, 1000);
-    let switch = |cpu: &Cpu, prev: Option<&Task<_>>, next: Option<&Task<_>>, now| {
-        cpu.begin_switch();
-        if let Some(task) = next {
-            task.begin_switch_in();
-        }
-        let after = (next, &bounds);
-        cpu.switch((prev, SwitchReason::Blocked), after, || next.is_none(), now);
+    let switch = |cpu: &Cpu, task: &Task<_>, switch_in, now| {
+        switch_task(cpu, task, switch_in, SwitchReason::Blocked, now)
     };
-    switch(&cpu, None, Some(&last), 1100);
+    switch(&cpu, &last, true, 1100);
     // While the CPU goes offline, the time of the running task is accounted, but idle time is not.
     cpu.set_offline(true);
     assert_eq!(all(true, 1130), [30, 0, 0, 100]);
@@ -383,15 +373,15 @@ fn r4_9_offline_cpu_accumulates_no_time() {
         .expect("nobody changes it");
     assert_eq!((read.values[value::SCHED], read.running), (50, false));
     // The CPU is online again: its first switch is from the idle task to `first`.
-    switch(&cpu, None, Some(&first), 6000);
+    switch(&cpu, &first, true, 6000);
     assert_eq!(all(true, 6020), [70, 0, 0, 100]);
     cpu.set_offline(false);
-    switch(&cpu, Some(&first), None, 6050);
+    switch(&cpu, &first, false, 6050);
     assert_eq!(all(true, 6100), [100, 0, 0, 150]);
     // A CPU may also go offline and online if accounting has not begun on it.
     let other = Cpu::new(1);
     other.finish_offline(None::<&Task<Vec<Word>>>, 7000);
-    switch(&other, None, Some(&last), 8000);
+    switch(&other, &last, true, 8000);
     other.set_offline(false);
     let v = other.values(true, || 8010).expect("nobody changes it");
     assert_eq!(v[..4], [10, 0, 0, 0]);
@@ -400,32 +390,17 @@ fn r4_9_offline_cpu_accumulates_no_time() {
 #[test]
 fn r4_4_time_is_counted_for_each_group_of_cpus() {
     let cpus: Vec<Cpu> = (0..5).map(Cpu::new).collect();
-    let other_groups = (0..2 * NR_VALUES).map(|_| Word::new(0)).collect();
-    let task: Task<Vec<Word>> = Task::new(other_groups, 2);
-    let bounds = LatencyBounds::new(100);
+    let task = new_task_with_groups(3, 2);
     assert_eq!(task.nr_groups(), 3);
     let mut now = 1000;
     // The task runs on all CPUs in turn. The last CPU is the only CPU of its group, and the task
     // still runs on it when its values are read.
     for (cpu, n) in cpus.iter().zip(0u32..) {
         cpu.begin(true, now);
-        cpu.begin_switch();
-        task.begin_switch_in();
-        cpu.switch(
-            (None, SwitchReason::Blocked),
-            (Some(&task), &bounds),
-            || false,
-            now,
-        );
+        switch_task(cpu, &task, true, SwitchReason::Blocked, now);
         now += 10 * u64::from(n + 1);
         if n < 4 {
-            cpu.begin_switch();
-            cpu.switch(
-                (Some(&task), SwitchReason::Expired),
-                (None, &bounds),
-                || true,
-                now,
-            );
+            switch_task(cpu, &task, false, SwitchReason::Expired, now);
         }
     }
     let mut groups = [[0; NR_VALUES]; 3];
@@ -515,8 +490,7 @@ fn r4_2_time_of_a_suspend_is_not_counted_for_tasks() {
 #[test]
 fn r4_9_latency_that_was_read_does_not_decrease() {
     let cpus = [Cpu::new(0), Cpu::new(1)];
-    let other_groups = (0..NR_VALUES).map(|_| Word::new(0)).collect();
-    let task: Task<Vec<Word>> = Task::new(other_groups, 1);
+    let task = new_task_with_groups(2, 1);
     let bounds = LatencyBounds::new(100);
     let latencies = |now| {
         let mut groups = [[0; NR_VALUES]; 2];
@@ -539,15 +513,8 @@ fn r4_9_latency_that_was_read_does_not_decrease() {
 
 #[test]
 fn r4_7_history_has_the_values_of_an_earlier_record_by_group() {
-    let record = |nr: usize, cpus_per_group| {
-        let other_groups: Vec<_> = (NR_VALUES..nr * NR_VALUES).map(|_| Word::new(0)).collect();
-        Task::new(other_groups, cpus_per_group)
-    };
-    let history = |nr: usize, cpus_per_group| {
-        let values = (0..nr * NR_VALUES).map(|_| Word::new(0)).collect();
-        TaskHistory::<Vec<Word>>::new(values, cpus_per_group)
-    };
-    let old = record(6, 1);
+    let history = |nr, cpus_per_group| TaskHistory::new(zero_values(nr), cpus_per_group);
+    let old = new_task_with_groups(6, 1);
     let cpus: Vec<_> = (0..6).map(Cpu::new).collect();
     old.begin(false, true, 1000);
     let mut now = 1000;
@@ -565,13 +532,13 @@ fn r4_7_history_has_the_values_of_an_earlier_record_by_group() {
     // The task does not run while its values are counted in the record `next`. The history `pairs`
     // has groups of two CPUs. The history `threes`, to which `pairs` and `next` are added, has
     // groups of three CPUs.
-    let next = record(3, 2);
+    let next = new_task_with_groups(3, 2);
     next.begin(false, true, now);
     next.end(now + 5);
     let threes = history(2, 3);
     threes.append(&next, Some(&pairs));
     let read_with = |history: &TaskHistory<_>, groups: &mut [_]| {
-        let last = record(groups.len(), 1);
+        let last = new_task_with_groups(groups.len(), 1);
         last.begin(false, true, now + 5);
         let mut read = last.read(|| now + 5, |_| None).expect("nobody changes it");
         history.add_to(&mut read, groups);

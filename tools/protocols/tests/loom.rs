@@ -43,6 +43,19 @@ fn run_in_loom(preemptions: usize, f: impl Fn() + Sync + Send + 'static) {
     builder.check(f);
 }
 
+/// Defines tests of broken protocols. Each test runs a model in which loom must find an error.
+macro_rules! loom_finds {
+    ($($name:ident: $model:expr;)*) => {
+        $(
+            #[test]
+            #[should_panic]
+            fn $name() {
+                $model;
+            }
+        )*
+    };
+}
+
 /// The seqflag of a CPU, and a group of two counters of that CPU.
 struct Cpu {
     flag: Word,
@@ -267,46 +280,18 @@ fn r0_8_seqflag_nmis_nest_in_interrupts_at_every_point() {
     }
 }
 
-#[test]
-#[should_panic]
-fn loom_finds_a_missing_begin() {
-    race_writer(WriterDefect::NoA, read_by_protocol, &[]);
-}
-
-#[test]
-#[should_panic]
-fn loom_finds_a_missing_barrier_after_begin() {
-    race_writer(WriterDefect::NoBarrierAfterA, read_by_protocol, &[]);
-}
-
-#[test]
-#[should_panic]
-fn loom_finds_an_end_that_is_not_a_release() {
-    race_writer(WriterDefect::BNotRelease, read_by_protocol, &[]);
-}
-
-#[test]
-#[should_panic]
-fn loom_finds_an_end_before_the_values() {
-    race_writer(WriterDefect::BBeforeValues, read_by_protocol, &[]);
-}
-
-#[test]
-#[should_panic]
-fn loom_finds_a_reader_without_c() {
-    race_writer(WriterDefect::None, read_without_c, &[]);
-}
-
-#[test]
-#[should_panic]
-fn loom_finds_a_reader_without_d() {
-    race_writer(WriterDefect::None, read_without_d, &[]);
-}
-
-#[test]
-#[should_panic]
-fn loom_finds_a_flag_that_does_not_count_updates() {
-    race_writer(WriterDefect::None, read_without_count, &[]);
+loom_finds! {
+    loom_finds_a_missing_begin: race_writer(WriterDefect::NoA, read_by_protocol, &[]);
+    loom_finds_a_missing_barrier_after_begin:
+        race_writer(WriterDefect::NoBarrierAfterA, read_by_protocol, &[]);
+    loom_finds_an_end_that_is_not_a_release:
+        race_writer(WriterDefect::BNotRelease, read_by_protocol, &[]);
+    loom_finds_an_end_before_the_values:
+        race_writer(WriterDefect::BBeforeValues, read_by_protocol, &[]);
+    loom_finds_a_reader_without_c: race_writer(WriterDefect::None, read_without_c, &[]);
+    loom_finds_a_reader_without_d: race_writer(WriterDefect::None, read_without_d, &[]);
+    loom_finds_a_flag_that_does_not_count_updates:
+        race_writer(WriterDefect::None, read_without_count, &[]);
 }
 
 /// The two generation words in the header of the file, and two words that stand for the
@@ -402,28 +387,14 @@ fn r0_6_generation_checked_copy_is_of_one_generation() {
     race_changes(ChangeWriter::Module, enter, holds);
 }
 
-#[test]
-#[should_panic]
-fn loom_finds_a_change_without_barrier_after_gen1() {
-    race_changes(ChangeWriter::NoBarrierAfterA, enter, holds);
-}
-
-#[test]
-#[should_panic]
-fn loom_finds_a_gen2_that_is_not_a_release() {
-    race_changes(ChangeWriter::BNotRelease, enter, holds);
-}
-
-#[test]
-#[should_panic]
-fn loom_finds_an_enter_that_does_not_acquire() {
-    race_changes(ChangeWriter::Correct, |h| h.gen2.load_relaxed(), holds);
-}
-
-#[test]
-#[should_panic]
-fn loom_finds_a_check_of_gen1_without_fence() {
-    race_changes(ChangeWriter::Correct, enter, |h, entered| {
+loom_finds! {
+    loom_finds_a_change_without_barrier_after_gen1:
+        race_changes(ChangeWriter::NoBarrierAfterA, enter, holds);
+    loom_finds_a_gen2_that_is_not_a_release: race_changes(ChangeWriter::BNotRelease, enter, holds);
+    loom_finds_an_enter_that_does_not_acquire:
+        race_changes(ChangeWriter::Correct, |h| h.gen2.load_relaxed(), holds);
+    loom_finds_a_check_of_gen1_without_fence:
+        race_changes(ChangeWriter::Correct, enter, |h, entered| {
         h.gen1.load_relaxed() == entered
     });
 }
@@ -466,16 +437,9 @@ fn r0_4_growth_counted_chunk_is_initialized() {
     race_growth(true, true);
 }
 
-#[test]
-#[should_panic]
-fn loom_finds_a_chunk_that_is_counted_before_it_exists() {
-    race_growth(false, true);
-}
-
-#[test]
-#[should_panic]
-fn loom_finds_a_count_without_barrier() {
-    race_growth(true, false);
+loom_finds! {
+    loom_finds_a_chunk_that_is_counted_before_it_exists: race_growth(false, true);
+    loom_finds_a_count_without_barrier: race_growth(true, false);
 }
 
 /// The order of the steps that revive a deleted instance: the correct order, or one with a defect.
@@ -580,20 +544,8 @@ fn r0_10_revival_shows_no_value_of_the_earlier_incarnation() {
     race_revival(Revival::Correct);
 }
 
-#[test]
-#[should_panic]
-fn loom_finds_a_revival_during_updates_in_flight() {
-    race_revival(Revival::NoSettle);
-}
-
-#[test]
-#[should_panic]
-fn loom_finds_a_revival_that_is_live_before_zeroing() {
-    race_revival(Revival::LiveBeforeZero);
-}
-
-#[test]
-#[should_panic]
-fn loom_finds_a_revival_outside_of_a_change() {
-    race_revival(Revival::ZeroBeforeChange);
+loom_finds! {
+    loom_finds_a_revival_during_updates_in_flight: race_revival(Revival::NoSettle);
+    loom_finds_a_revival_that_is_live_before_zeroing: race_revival(Revival::LiveBeforeZero);
+    loom_finds_a_revival_outside_of_a_change: race_revival(Revival::ZeroBeforeChange);
 }

@@ -520,6 +520,7 @@ fn any_number() -> impl Strategy<Value = u64> {
 
 #[test]
 fn r1_9_reader_is_woken_at_the_watermark_and_before_full() {
+    use WriteResult::{Due, Full, Kept, Lost};
     let page = Page::new();
     let data: Vec<Word> = (0..16).map(|_| Word::new(0)).collect();
     let tail = Word::new(0);
@@ -530,17 +531,13 @@ fn r1_9_reader_is_woken_at_the_watermark_and_before_full() {
     };
     let mut write = Writer::new(0, 128, 64);
     let mut write = |words: usize| write.write(&ring, SAMPLE_KIND, &[&[7; 16][1..words]]);
-    assert_eq!(
-        [write(4), write(3), write(1)],
-        [WriteResult::Kept, WriteResult::Kept, WriteResult::Due]
-    );
-    assert_eq!(write(4), WriteResult::Kept);
+    assert_eq!([4, 3, 1].map(&mut write), [Kept, Kept, Due]);
+    assert_eq!(write(4), Kept);
     // After a record of 3 words there is no room for a second record of 3 words.
-    assert_eq!(write(3), WriteResult::Due);
-    assert_eq!(write(2), WriteResult::Lost);
+    assert_eq!([3, 2].map(&mut write), [Due, Lost]);
     release(&ring, 120);
     // The `LOST` record adds 16 bytes to the bytes that count towards the watermark.
-    assert_eq!([write(2), write(4)], [WriteResult::Kept, WriteResult::Due]);
+    assert_eq!([2, 4].map(&mut write), [Kept, Due]);
 
     // If the watermark exceeds the free part of the ring, the first loss wakes the reader.
     let mut late = Writer::new(0, 128, 128);
@@ -548,12 +545,8 @@ fn r1_9_reader_is_woken_at_the_watermark_and_before_full() {
     tail.store_relaxed(0);
     let mut write_late = |words: usize| late.write(&ring, SAMPLE_KIND, &[&[7; 16][1..words]]);
     assert_eq!(
-        [write_late(4), write_late(4)],
-        [WriteResult::Kept, WriteResult::Kept]
-    );
-    assert_eq!(
-        [write_late(12), write_late(12)],
-        [WriteResult::Full, WriteResult::Lost]
+        [4, 4, 12, 12].map(&mut write_late),
+        [Kept, Kept, Full, Lost]
     );
 
     // If the records that fit into the ring have fewer bytes than the watermark, the write of the
@@ -562,10 +555,7 @@ fn r1_9_reader_is_woken_at_the_watermark_and_before_full() {
     page.init(BACKWARD, 0, 128);
     tail.store_relaxed(0);
     let mut write = |words: usize| write.write(&ring, SAMPLE_KIND, &[&[7; 16][1..words]]);
-    assert_eq!(
-        [write(5), write(5), write(5)],
-        [WriteResult::Kept, WriteResult::Kept, WriteResult::Due]
-    );
+    assert_eq!([5, 5, 5].map(&mut write), [Kept, Kept, Due]);
 }
 
 #[test]

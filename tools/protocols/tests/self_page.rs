@@ -25,47 +25,34 @@ mod alone {
     use super::*;
     use protocols::self_page::COUNTERS;
 
+    /// Updates the page with a counter that has these values at the start and now.
+    fn update(page: &SelfPage, flags: u32, (start, value): (u64, u64)) {
+        let counters = counter_state(start, value);
+        page.update(counters, (flags, READER_THREAD_POINTER), 0, 0);
+    }
+
     #[test]
     fn r1_18_value_is_page_sum_plus_rdpmc_delta() {
         let start = (1 << 40) - 2;
         let page = SelfPage::new();
         page.init();
-        page.update(
-            counter_state(start, 1000),
-            (COUNTING | RDPMC, READER_THREAD_POINTER),
-            0,
-            0,
-        );
+        update(&page, COUNTING | RDPMC, (start, 1000));
         // The hardware counter has wrapped since the page was updated.
         let read = page.read(0, READER_THREAD_POINTER, |counter| {
             assert_eq!(counter, (1 << 30) | 5);
             3
         });
         assert_eq!(read, Some(Reading::Value(1005)));
-        assert_eq!(
-            page.read(1, READER_THREAD_POINTER, |_| 0),
-            Some(Reading::UseSyscall)
-        );
+        let read = page.read(1, READER_THREAD_POINTER, |_| 0);
+        assert_eq!(read, Some(Reading::UseSyscall));
         // A reader with another thread pointer may run on another CPU, whose hardware counter is
         // unrelated.
         let read = page.read(0, READER_THREAD_POINTER + 1, |_| panic!("not its own"));
         assert_eq!(read, Some(Reading::UseSyscall));
-        page.update(
-            counter_state(start, 1000),
-            (COUNTING, READER_THREAD_POINTER),
-            0,
-            0,
-        );
-        assert_eq!(
-            page.read(0, READER_THREAD_POINTER, |_| panic!("not allowed")),
-            Some(Reading::UseSyscall)
-        );
-        page.update(
-            counter_state(start, 1000),
-            (RDPMC, READER_THREAD_POINTER),
-            0,
-            0,
-        );
+        update(&page, COUNTING, (start, 1000));
+        let read = page.read(0, READER_THREAD_POINTER, |_| panic!("not allowed"));
+        assert_eq!(read, Some(Reading::UseSyscall));
+        update(&page, RDPMC, (start, 1000));
         let read = page.read(0, READER_THREAD_POINTER, |_| panic!("it does not count"));
         assert_eq!(read, Some(Reading::Value(1000)));
     }
@@ -83,16 +70,12 @@ mod alone {
             let page = SelfPage::new();
             page.update((0..nr).map(state), (0, READER_THREAD_POINTER), 0, 0);
             let last = COUNTERS as u16 - 1;
-            assert_eq!(
-                page.read(last, READER_THREAD_POINTER, |_| 0),
-                Some(Reading::Value(last.into()))
-            );
+            let read = page.read(last, READER_THREAD_POINTER, |_| 0);
+            assert_eq!(read, Some(Reading::Value(last.into())));
             // The page has no room for this counter, which therefore has to be read by a system
             // call.
-            assert_eq!(
-                page.read(last + 1, READER_THREAD_POINTER, |_| 0),
-                Some(Reading::UseSyscall)
-            );
+            let read = page.read(last + 1, READER_THREAD_POINTER, |_| 0);
+            assert_eq!(read, Some(Reading::UseSyscall));
         }
     }
 
@@ -113,29 +96,17 @@ mod alone {
     #[test]
     fn r1_18_page_that_changes_during_a_read_is_refused() {
         let page = SelfPage::new();
-        page.update(
-            counter_state(0, 1),
-            (COUNTING | RDPMC, READER_THREAD_POINTER),
-            0,
-            0,
-        );
+        update(&page, COUNTING | RDPMC, (0, 1));
         // The thread is switched out and in again after the reader has loaded the sum of the
         // counter from the page, and before it executes RDPMC.
         let read = page.read(0, READER_THREAD_POINTER, |_| {
-            page.update(counter_state(0, 7), (0, READER_THREAD_POINTER), 0, 0);
-            page.update(
-                counter_state(0, 7),
-                (COUNTING | RDPMC, READER_THREAD_POINTER),
-                0,
-                0,
-            );
+            update(&page, 0, (0, 7));
+            update(&page, COUNTING | RDPMC, (0, 7));
             0
         });
         assert_eq!(read, None);
-        assert_eq!(
-            page.read(0, READER_THREAD_POINTER, |_| 0),
-            Some(Reading::Value(7))
-        );
+        let read = page.read(0, READER_THREAD_POINTER, |_| 0);
+        assert_eq!(read, Some(Reading::Value(7)));
     }
 }
 

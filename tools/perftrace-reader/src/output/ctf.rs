@@ -311,10 +311,6 @@ impl Output for Ctf {
         Ok(())
     }
 
-    fn end_round(&mut self, _until: u64) -> io::Result<()> {
-        Ok(())
-    }
-
     fn process_exited(&mut self, key: u64) -> io::Result<()> {
         let buffers: Vec<BufferId> = self
             .streams

@@ -171,10 +171,6 @@ impl<W: Write> Output for Text<W> {
         self.write_lines_until(until)
     }
 
-    fn process_exited(&mut self, _key: u64) -> io::Result<()> {
-        Ok(())
-    }
-
     fn finish(&mut self) -> io::Result<()> {
         self.write_lines_until(u64::MAX)
     }

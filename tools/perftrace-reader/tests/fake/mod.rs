@@ -6,9 +6,10 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 
+use perftrace_reader::output::Output;
 use perftrace_reader::{
-    BufferId, Chunk, Error, Info, MarkerInfo, ProcessInfo, Source, FLIGHT, KEY_SHARED, LOST, PAD,
-    SHARED,
+    BufferId, Chunk, Error, Info, MarkerInfo, ProcessInfo, Reader, Source, FLIGHT, KEY_SHARED,
+    LOST, PAD, SHARED,
 };
 
 /// Frequency of the fake trace's clock in ticks per millisecond.
@@ -53,16 +54,24 @@ impl FakeTrace {
         }
     }
 
-    pub fn flight() -> Self {
+    pub fn with_flags(flags: u32) -> Self {
         let mut fake = Self::new();
-        fake.info.flags = FLIGHT;
+        fake.info.flags = flags;
         fake
     }
 
+    pub fn flight() -> Self {
+        Self::with_flags(FLIGHT)
+    }
+
     pub fn shared() -> Self {
-        let mut fake = Self::new();
-        fake.info.flags = SHARED;
-        fake
+        Self::with_flags(SHARED)
+    }
+
+    /// Makes one pass (a round) with a new reader. Returns the number of buffers that were read.
+    pub fn read_into(&self, output: &mut dyn Output) -> usize {
+        let mut reader = Reader::new(&self.info);
+        reader.read_round(self, output).expect("it is read")
     }
 
     pub fn process(mut self, key: u64, pid: u32, comm: &str) -> Self {

@@ -12,6 +12,8 @@
 //! Files are read with the crate linux-perf-data, in `profile/`.
 
 pub mod attr_flags;
+#[cfg(test)]
+pub mod fixtures;
 mod layout;
 #[cfg(test)]
 mod partial_tests;

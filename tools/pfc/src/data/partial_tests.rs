@@ -6,8 +6,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use perfmon::ring::Sample;
-
+use super::fixtures::sample;
 use super::{Attribute, Encoder, Writer};
 use crate::profile::Profile;
 
@@ -19,14 +18,7 @@ const LIMITED_FILE_VARIABLE: &str = "PFC_TEST_LIMITED_FILE";
 fn encode_samples(n: usize) -> Vec<u8> {
     let mut encoder = Encoder::default();
     for time in 0..n as u64 {
-        let sample = Sample {
-            ip: 0x5010,
-            pid: 10,
-            tid: 10,
-            time,
-            ..Sample::default()
-        };
-        encoder.sample(&sample, 1);
+        encoder.sample(&sample(10, time, 0x5010), 1);
     }
     encoder.bytes
 }

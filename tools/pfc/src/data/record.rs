@@ -37,9 +37,6 @@ pub const OFFLINE_ID: u64 = u64::MAX;
 /// The event ID in the LOST records that count lost records of processes, and no lost samples.
 pub const LOST_PROCESS_RECORDS_ID: u64 = u64::MAX;
 
-/// The size of a record's header in bytes.
-const HEADER_BYTES: usize = 8;
-
 /// The maximum number of frames in a sample. The size of a record has 16 bits, and 8000 frames of 8
 /// bytes leave 1535 bytes for the other fields of the sample.
 const MAX_FRAMES_PER_SAMPLE: usize = 8000;
@@ -171,6 +168,15 @@ impl Encoder {
         self.end_record(at, sample_id);
     }
 
+    /// Encodes the number of lost records of processes. In this LOST record, the event with the lost
+    /// records has the ID [`LOST_PROCESS_RECORDS_ID`].
+    pub fn lost_process_records(&mut self, lost: u64, sample_id: &SampleId) {
+        let at = self.begin_record(RECORD_LOST, 0);
+        self.append_u64(LOST_PROCESS_RECORDS_ID);
+        self.append_u64(lost);
+        self.end_record(at, sample_id);
+    }
+
     pub fn throttle(&mut self, is_start: bool, sample_id: &SampleId) {
         self.throttling_record(is_start, sample_id.id, sample_id);
     }
@@ -280,14 +286,6 @@ impl Encoder {
         self.bytes[at..].copy_from_slice(&id.to_le_bytes());
     }
 
-    /// Copies a LOST record that the kernel has written for an event which records no samples. In
-    /// the copy, the event with the lost records has the ID [`LOST_PROCESS_RECORDS_ID`].
-    pub fn copy_lost_process_records(&mut self, record: &[u8], id: u64) {
-        let at = self.bytes.len() + HEADER_BYTES;
-        self.copy_record(record, id);
-        self.bytes[at..at + 8].copy_from_slice(&LOST_PROCESS_RECORDS_ID.to_le_bytes());
-    }
-
     /// Encodes the mapping of the kernel's text or of a module. The record has the time 0, so that
     /// readers process the record before all other records.
     pub fn kernel_mmap(&mut self, start: u64, end: u64, offset: u64, name: &str, id: u64) {
@@ -382,6 +380,7 @@ fn read_u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::fixtures::sample;
     use super::*;
 
     #[test]
@@ -391,11 +390,7 @@ mod tests {
             time,
             ..SampleId::default()
         };
-        let sample = |time| Sample {
-            ip: u64::MAX >> 1,
-            time,
-            ..Sample::default()
-        };
+        let sample = |time| sample(0, time, u64::MAX >> 1);
         encoder.sample(&sample(5), 1);
         encoder.sample(&sample(6), 1);
         encoder.comm(b"a", true, &sample_id(6));

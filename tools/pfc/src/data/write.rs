@@ -186,6 +186,7 @@ pub fn encode_file_of(
 mod tests {
     use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
+    use super::super::fixtures::{region, sample, sample_id, test_event};
     use super::super::layout::encode_header_string;
     use super::super::record::{Region, SAMPLE_CALLCHAIN, SAMPLE_TYPE};
     use super::super::{Encoder, SampleId};
@@ -258,55 +259,25 @@ mod tests {
         let stack = [ring::STACK_KERNEL, in_kernel, ring::STACK_USER, 0x9000];
         encoder.sample(&sample(100, in_kernel, &stack), 1);
         encoder.sample(&sample(300, ring::IN_GUEST, &[]), 1);
-        let sample_id = SampleId {
-            pid: 10,
-            tid: 10,
-            time: 50,
-            cpu: 0,
-            id: 1,
-        };
-        encoder.lost(7, &sample_id);
-        encoder.throttle(true, &sample_id);
+        let id = sample_id(10, 50);
+        encoder.lost(7, &id);
+        encoder.throttle(true, &id);
         // CPU 3 is offline for 40 ns.
         for (is_start, time) in [(true, 60), (false, 100)] {
-            let cpu = 3;
-            encoder.offline(
-                is_start,
-                &SampleId {
-                    time,
-                    cpu,
-                    ..sample_id
-                },
-            );
+            let id = SampleId {
+                cpu: 3,
+                ..sample_id(10, time)
+            };
+            encoder.offline(is_start, &id);
         }
-        encoder.comm(b"one", true, &sample_id);
-        let region = Region {
-            start: 0x5000,
-            end: 0x6000,
-            path: exe.clone().into_os_string(),
-            ..Region::default()
-        };
-        encoder.mmap2(
-            &region,
-            &SampleId {
-                time: 51,
-                ..sample_id
-            },
-        );
-        let thread = SampleId {
+        encoder.comm(b"one", true, &id);
+        encoder.mmap2(&region(0x5000, 0x6000, &exe), &sample_id(10, 51));
+        let thread = |time| SampleId {
             tid: 11,
-            time: 52,
-            ..sample_id
+            ..sample_id(10, time)
         };
-        encoder.fork((10, 10), &thread);
-        encoder.comm(
-            b"two",
-            false,
-            &SampleId {
-                time: 150,
-                ..thread
-            },
-        );
+        encoder.fork((10, 10), &thread(52));
+        encoder.comm(b"two", false, &thread(150));
         writer.write(&encoder.bytes).expect("room");
         let (bytes, _) = writer.finish().expect("room");
         assert_eq!(std::fs::metadata(&path).expect("a file").len(), bytes);
@@ -344,38 +315,17 @@ mod tests {
     fn r1_9_names_and_paths_keep_non_utf8_bytes() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("data");
-        let event = Attribute {
-            id: 1,
-            ..Attribute::default()
-        };
         let command = [
             OsString::from("pfc"),
             OsString::from_vec(b"caf\xe9".to_vec()),
         ];
-        let mut writer = Writer::create(&path, &[event], false, &command).expect("a file");
+        let mut writer = Writer::create(&path, &[test_event()], false, &command).expect("a file");
         let mut encoder = Encoder::default();
-        let sample_id = SampleId {
-            pid: 10,
-            tid: 10,
-            ..SampleId::default()
-        };
         // The kernel has cut the thread's name in the middle of a character.
-        encoder.comm(b"abc\xc3", true, &sample_id);
-        let region = Region {
-            start: 0x5000,
-            end: 0x6000,
-            path: OsString::from_vec(b"/nowhere/caf\xe9\n".to_vec()),
-            ..Region::default()
-        };
-        encoder.mmap2(&region, &sample_id);
-        let sample = Sample {
-            ip: 0x5010,
-            pid: 10,
-            tid: 10,
-            time: 1,
-            ..Sample::default()
-        };
-        encoder.sample(&sample, 1);
+        encoder.comm(b"abc\xc3", true, &sample_id(10, 0));
+        let path_of_file = OsString::from_vec(b"/nowhere/caf\xe9\n".to_vec());
+        encoder.mmap2(&region(0x5000, 0x6000, path_of_file), &sample_id(10, 0));
+        encoder.sample(&sample(10, 1, 0x5010), 1);
         writer.write(&encoder.bytes).expect("room");
         writer.finish().expect("room");
         let profile = crate::profile::Profile::load(Some(&path), true).expect("samples");
@@ -389,11 +339,7 @@ mod tests {
     fn r1_9_damaged_perf_data_is_refused_or_read_in_part() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("data");
-        let event = Attribute {
-            id: 1,
-            ..Attribute::default()
-        };
-        let mut writer = Writer::create(&path, &[event], true, &[]).expect("a file");
+        let mut writer = Writer::create(&path, &[test_event()], true, &[]).expect("a file");
         let mut encoder = Encoder {
             has_stacks: true,
             ..Encoder::default()

@@ -18,7 +18,7 @@ mod names;
 mod openmetrics;
 mod tasks;
 
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -33,7 +33,7 @@ use crate::cli::ExportArgs;
 use crate::error::{Failure, TryingTo};
 use crate::export::openmetrics::OpenMetricsWriter;
 use crate::export::tasks::TaskScrape;
-use crate::output::stdout;
+use crate::output::Out;
 use crate::read::warn_if_inconsistent;
 use crate::stat::event_loop::EventLoop;
 use crate::stat::{is_ignored, WAIT};
@@ -62,11 +62,9 @@ pub fn run(device: &Path, args: &ExportArgs, file: Option<&Path>) -> Result<(), 
     if let Some(file) = file {
         return write_scrapes_to_file(&mut scraper, writer, &first, file, args);
     }
-    let mut out = io::BufWriter::with_capacity(1 << 16, stdout().lock());
-    writer
-        .write_scrape(&first, &mut out)
-        .and_then(|()| out.flush())
-        .map_err(Failure::Write)
+    let mut out = Out::open(None)?;
+    out.write_with(|out| writer.write_scrape(&first, out))?;
+    out.finish()
 }
 
 /// Writes the output file once or at an interval. Writing at an interval ends when the output file

@@ -298,33 +298,19 @@ mod tests {
 
     #[test]
     fn pfc_export_family_names_have_unit_once() {
-        let name = |text: &str, kind, unit| {
-            unique_family_name(
-                &family_base_name(text, kind, unit),
-                kind,
-                unit,
-                &mut HashSet::new(),
-            )
-        };
         use MetricType::{Counter, Gauge};
-        assert_eq!(
-            name("net_rx_bytes", Counter, Some("bytes")),
-            "perfcounters_net_rx_bytes"
-        );
-        assert_eq!(
-            name("run_time", Counter, Some("seconds")),
-            "perfcounters_run_time_seconds"
-        );
-        assert_eq!(
-            name("x_bytes_total", Counter, Some("bytes")),
-            "perfcounters_x_bytes"
-        );
-        assert_eq!(
-            name("bytes", Gauge, Some("bytes")),
-            "perfcounters_bytes_bytes"
-        );
-        assert_eq!(name("tötal-1:2", Gauge, None), "perfcounters_t_tal_1_2");
-        assert_eq!(name("total", Counter, None), "perfcounters_total");
+        for (text, kind, unit, name) in [
+            ("net_rx_bytes", Counter, Some("bytes"), "net_rx_bytes"),
+            ("run_time", Counter, Some("seconds"), "run_time_seconds"),
+            ("x_bytes_total", Counter, Some("bytes"), "x_bytes"),
+            ("bytes", Gauge, Some("bytes"), "bytes_bytes"),
+            ("tötal-1:2", Gauge, None, "t_tal_1_2"),
+            ("total", Counter, None, "total"),
+        ] {
+            let base = family_base_name(text, kind, unit);
+            let full = unique_family_name(&base, kind, unit, &mut HashSet::new());
+            assert_eq!(full, format!("perfcounters_{name}"));
+        }
     }
 
     #[test]
@@ -353,16 +339,20 @@ mod tests {
     #[test]
     fn pfc_export_family_names_are_unique() {
         let mut taken = HashSet::new();
-        let mut name = |stem: &str, kind| unique_family_name(stem, kind, None, &mut taken);
-        assert_eq!(name("x", MetricType::Counter), "x");
-        assert_eq!(name("x", MetricType::Gauge), "x_gauge");
-        assert_eq!(name("x_total", MetricType::Gauge), "x_total_gauge");
-        assert_eq!(name("x", MetricType::Histogram), "x_histogram");
-        assert_eq!(
-            name("x_histogram_sum", MetricType::Gauge),
-            "x_histogram_sum_gauge"
-        );
-        assert_eq!(name("x_gauge", MetricType::Gauge), "x_gauge_gauge");
-        assert_eq!(name("x", MetricType::Gauge), "x_gauge_2");
+        for (stem, kind, unique) in [
+            ("x", MetricType::Counter, "x"),
+            ("x", MetricType::Gauge, "x_gauge"),
+            ("x_total", MetricType::Gauge, "x_total_gauge"),
+            ("x", MetricType::Histogram, "x_histogram"),
+            (
+                "x_histogram_sum",
+                MetricType::Gauge,
+                "x_histogram_sum_gauge",
+            ),
+            ("x_gauge", MetricType::Gauge, "x_gauge_gauge"),
+            ("x", MetricType::Gauge, "x_gauge_2"),
+        ] {
+            assert_eq!(unique_family_name(stem, kind, None, &mut taken), unique);
+        }
     }
 }

@@ -26,90 +26,44 @@ pub struct TaskMetric {
     pub read_value: fn(&Task) -> u64,
 }
 
-const fn make_time_metric(
-    name: &'static str,
-    help: &'static str,
-    read: fn(&Task) -> u64,
-) -> TaskMetric {
-    let is_time = true;
-    TaskMetric {
-        name,
-        help,
-        is_time,
-        read_value: read,
-    }
-}
-
-const fn make_count_metric(
-    name: &'static str,
-    help: &'static str,
-    read: fn(&Task) -> u64,
-) -> TaskMetric {
-    let is_time = false;
-    TaskMetric {
-        name,
-        help,
-        is_time,
-        read_value: read,
-    }
+/// Makes an array of [`TaskMetric`]s. Each row has the name of a metric, whether its value is a time
+/// in ticks, its help text, and the function that reads the value.
+macro_rules! task_metrics {
+    ($($name:literal, $is_time:literal, $help:literal, $read_value:expr;)*) => {
+        [$(TaskMetric {
+            name: $name,
+            help: $help,
+            is_time: $is_time,
+            read_value: $read_value,
+        }),*]
+    };
 }
 
 /// The values that are exported for each task. All values of a task that are exported are counters.
 /// The index of a value determines its metric number in PCP, so new values must be added at the
 /// end.
-pub const PER_TASK_METRICS: [TaskMetric; 9] = [
-    make_time_metric(
-        "user_time",
-        "Time in user mode; for a kernel thread, all of its time",
-        Task::user,
-    ),
-    make_time_metric("system_time", "Time in system calls", Task::system),
-    make_time_metric(
-        "interrupt_time",
-        "Time in interrupts while the task ran, not part of its own time",
-        Task::interrupts,
-    ),
-    make_time_metric(
-        "waiting_time",
-        "Time ready to run, but not running",
-        Task::waiting,
-    ),
-    make_time_metric(
-        "latency_time",
-        "Part of the waiting time, from wakeup to run",
-        |t| t.values[SCHLATACCUM],
-    ),
-    make_count_metric(
-        "blocked",
-        "Context switches because the task had to wait",
-        |t| t.values[SCHEDOUTCNT],
-    ),
-    make_count_metric(
-        "preempted",
-        "Context switches although the task could have continued",
-        Task::involuntary,
-    ),
-    make_count_metric("syscalls", "System calls", |t| t.values[SYSCALLCNT]),
-    make_count_metric("interrupts", "Interrupts while the task ran", |t| {
-        t.values[INTCNT]
-    }),
-];
+pub const PER_TASK_METRICS: [TaskMetric; 9] = task_metrics! {
+    "user_time", true, "Time in user mode; for a kernel thread, all of its time", Task::user;
+    "system_time", true, "Time in system calls", Task::system;
+    "interrupt_time", true, "Time in interrupts while the task ran, not part of its own time",
+        Task::interrupts;
+    "waiting_time", true, "Time ready to run, but not running", Task::waiting;
+    "latency_time", true, "Part of the waiting time, from wakeup to run", |t| t.values[SCHLATACCUM];
+    "blocked", false, "Context switches because the task had to wait", |t| t.values[SCHEDOUTCNT];
+    "preempted", false, "Context switches although the task could have continued",
+        Task::involuntary;
+    "syscalls", false, "System calls", |t| t.values[SYSCALLCNT];
+    "interrupts", false, "Interrupts while the task ran", |t| t.values[INTCNT];
+};
 
 /// The values that are exported as sums over all tasks, including tasks that have exited. A sum has
 /// the increments since the first sample of the export.
-pub const TASK_TOTAL_METRICS: [TaskMetric; 3] = [
-    make_time_metric(
-        "waiting_time",
-        "Time ready to run, but not running, of all tasks",
-        Task::waiting,
-    ),
-    make_time_metric(
-        "latency_time",
-        "Part of the waiting time, from wakeup to run, of all tasks",
-        |t| t.values[SCHLATACCUM],
-    ),
-    make_count_metric("wakeups", "Wakeups of all tasks", Task::wakeups),
-];
+pub const TASK_TOTAL_METRICS: [TaskMetric; 3] = task_metrics! {
+    "waiting_time", true, "Time ready to run, but not running, of all tasks", Task::waiting;
+    "latency_time", true, "Part of the waiting time, from wakeup to run, of all tasks",
+        |t| t.values[SCHLATACCUM];
+    "wakeups", false, "Wakeups of all tasks", Task::wakeups;
+};
 
 /// The names and the help texts of two metrics, which count the tasks whose values are missing in
 /// the export. The counts start at 0 when accounting is turned on.
@@ -381,12 +335,8 @@ mod tests {
     fn pfc_export_tasks_are_ranked_by_recent_time() {
         let mut ranking = TaskRanking::new(2);
         let at = |t: u64, ran: [u64; 4]| {
-            let tasks = ran
-                .iter()
-                .zip(1..)
-                .map(|(r, pid)| make_task(pid, *r))
-                .collect();
-            (make_info(t * 1_000_000), tasks)
+            let tasks = (1..).zip(ran).map(|(pid, ran)| make_task(pid, ran));
+            (make_info(t * 1_000_000), tasks.collect())
         };
         let mut busiest_at = |t, ran| {
             let (info, tasks) = at(t, ran);
@@ -451,17 +401,14 @@ mod tests {
     #[test]
     fn pfc_export_task_totals_never_decrease() {
         let mut ranking = TaskRanking::new(1);
-        let waits = |pid, waited| {
-            let mut task = make_task(pid, 0);
-            task.runq = waited;
-            task
+        let waits = |pid, runq| Task {
+            runq,
+            ..make_task(pid, 0)
         };
         let mut totals_at = |t, tasks| {
-            ranking
-                .rank_tasks(&make_info(t), tasks)
-                .metric_totals()
-                .map(|t| t.1)
-                .next()
+            let scrape = ranking.rank_tasks(&make_info(t), tasks);
+            let mut totals = scrape.metric_totals().map(|t| t.1);
+            totals.next()
         };
         // The waiting times in the first sample are from the time before the export began, so the
         // total is 0.
@@ -482,11 +429,8 @@ mod tests {
         let mut one = make_task(7, 3_000);
         one.values[SCACCUM] = 1_000;
         one.values[INTACCUM] = u64::MAX;
-        let all: Vec<u64> = PER_TASK_METRICS
-            .iter()
-            .take(3)
-            .map(|v| v.value_of_task(&one, 3))
-            .collect();
+        let metrics = PER_TASK_METRICS.iter().take(3);
+        let all: Vec<u64> = metrics.map(|v| v.value_of_task(&one, 3)).collect();
         assert_eq!(all, [666_666_666, 333_333_333, u64::MAX]);
         assert_eq!(ticks_to_ns(1, 0), 1_000_000);
     }

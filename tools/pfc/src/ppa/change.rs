@@ -137,15 +137,10 @@ mod tests {
     use ppa::{INTACCUM, PRMPTPRICNT, SCACCUM, SCHEDACCUM};
 
     fn make_task(pid: u32, counted: u64, values: &[(usize, u64)]) -> Task {
-        let mut task = Task {
-            pid,
+        Task {
             counted,
-            ..Task::default()
-        };
-        for (n, value) in values {
-            task.values[*n] = *value;
+            ..crate::ppa::tasks::tests::make_task(pid, values)
         }
-        task
     }
 
     fn make_sample(now: u64, tasks: Vec<Task>) -> AccountingSample {
@@ -170,39 +165,31 @@ mod tests {
             (INTCNT, 4),
             (PRMPTPRICNT, 2),
         ];
-        let before = make_sample(
-            1000,
-            vec![make_task(7, 1000, &first), make_task(8, 1000, &first)],
-        );
-        let now = make_sample(
-            2000,
-            vec![
-                make_task(7, 2000, &then),
-                make_task(8, 2000, &first),
-                make_task(9, 10, &[(SCHEDACCUM, 400)]),
-            ],
-        );
+        let tasks = [7, 8].map(|pid| make_task(pid, 1000, &first));
+        let before = make_sample(1000, tasks.to_vec());
+        let tasks = [
+            make_task(7, 2000, &then),
+            make_task(8, 2000, &first),
+            make_task(9, 10, &[(SCHEDACCUM, 400)]),
+        ];
+        let now = make_sample(2000, tasks.to_vec());
         // The values in `before` and `now` were read one second apart.
         let mut change = AccountingChange::new(&now, &before, 1);
         assert_eq!(change.elapsed_seconds(), 1.0);
         let lines = change.format_task_lines(TaskSortKey::Time, 10);
-        let words: Vec<Vec<&str>> = lines
-            .iter()
-            .map(|l| l.split_whitespace().collect())
-            .collect();
+        let words = lines.iter().map(|l| l.split_whitespace().collect());
+        let words: Vec<Vec<&str>> = words.collect();
         assert_eq!(words.len(), 2, "8 did nothing: {lines:?}");
         assert_eq!(words[0][..2], ["9", "40.00%"]);
         assert_eq!(
             words[1],
             ["7", "25.00%", "5.00%", "2.00%", "0.00%", "0", "s", "2.0", "4.0", "10.0"]
         );
-        assert_eq!(
-            change.format_task_lines(TaskSortKey::Syscalls, 1),
-            lines[1..]
-        );
-        assert!(change
-            .format_title(TaskSortKey::Irq)
-            .starts_with("2 active tasks in 1.0 s, by interrupts; CPUs: 25.0% user"));
+        let busiest = change.format_task_lines(TaskSortKey::Syscalls, 1);
+        assert_eq!(busiest, lines[1..]);
+        let title = change.format_title(TaskSortKey::Irq);
+        let begin = "2 active tasks in 1.0 s, by interrupts; CPUs: 25.0% user";
+        assert!(title.starts_with(begin), "{title}");
     }
 
     #[test]
@@ -217,14 +204,11 @@ mod tests {
     #[test]
     fn r4_5_samples_without_interval_print_no_nan() {
         let one = make_sample(1000, vec![make_task(7, 5, &[(SCHEDACCUM, 1)])]);
-        let mut change = AccountingChange::new(
-            &one,
-            &AccountingSample {
-                read_at_ticks: 1000,
-                ..AccountingSample::default()
-            },
-            0,
-        );
+        let before = AccountingSample {
+            read_at_ticks: 1000,
+            ..AccountingSample::default()
+        };
+        let mut change = AccountingChange::new(&one, &before, 0);
         let text = change.format_task_lines(TaskSortKey::Time, 9).concat()
             + &change.format_title(TaskSortKey::Time);
         assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
@@ -232,11 +216,8 @@ mod tests {
 
     #[test]
     fn r4_5_names_stand_below_their_title() {
-        let change = AccountingChange::new(
-            &make_sample(9, Vec::new()),
-            &AccountingSample::default(),
-            1000,
-        );
+        let now = make_sample(9, Vec::new());
+        let change = AccountingChange::new(&now, &AccountingSample::default(), 1000);
         let mut one = make_task(4_194_304, 9, &[(SCHEDACCUM, 9)]);
         one.comm[..4].copy_from_slice(b"name");
         let line = change.format_task_line(&one);

@@ -8,7 +8,7 @@ use crate::error::Failure;
 use crate::output::Out;
 use crate::ppa::tasks::format_microseconds;
 use crate::report::percent;
-use crate::table::{Align, Table};
+use crate::table::Table;
 
 /// The softirqs that have columns in the table, each with the column's title, its time and its
 /// count.
@@ -32,24 +32,9 @@ pub fn print_cpu_table(
     if per_cpu {
         rows.extend(cpus.iter().enumerate().map(|(n, c)| (n.to_string(), *c)));
     }
-    let mut table = Table::new();
-    for title in [
-        "CPU",
-        "USER ms",
-        "",
-        "SYSTEM ms",
-        "",
-        "IRQ ms",
-        "",
-        "IDLE ms",
-        "",
-        "SOFTIRQ ms",
-        "CALLS",
-        "IRQS",
-        "SOFTIRQS",
-    ] {
-        table = table.with_column(title, Align::Right);
-    }
+    let mut table = Table::new().with_columns(
+        ">CPU|>USER ms|>|>SYSTEM ms|>|>IRQ ms|>|>IDLE ms|>|>SOFTIRQ ms|>CALLS|>IRQS|>SOFTIRQS",
+    );
     for (name, cpu) in &rows {
         table.add_row(format_cpu_row(name, cpu, khz), None);
     }
@@ -58,11 +43,9 @@ pub fn print_cpu_table(
         return Ok(());
     }
     writeln!(out)?;
-    let mut table = Table::new().with_column("CPU", Align::Right);
+    let mut table = Table::new().with_columns(">CPU");
     for (title, ..) in SOFTIRQ_COLUMNS {
-        table = table
-            .with_column(title, Align::Right)
-            .with_column("", Align::Right);
+        table = table.with_columns(&format!(">{title}|>"));
     }
     for (name, cpu) in &rows {
         let mut cells = vec![name.clone()];

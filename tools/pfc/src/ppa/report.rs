@@ -38,9 +38,7 @@ pub fn run(args: &ReportArgs, to_file: bool, out: &mut Out) -> Result<(), Failur
 pub(super) fn print_timeline_table(timeline: &Timeline, out: &mut Out) -> Result<(), Failure> {
     let title = format!("{} {}", timeline.pid, visible::escape(&timeline.task_name));
     writeln!(out, "{}", out.paint(Style::Dim, &title))?;
-    let mut table = Table::new()
-        .with_column("FROM s", Align::Right)
-        .with_column("TO s", Align::Right);
+    let mut table = Table::new().with_columns(">FROM s|>TO s");
     for part in TIME_PART_NAMES {
         table = table.with_column(format!("{} %", part.to_uppercase()), Align::Right);
     }

@@ -10,7 +10,7 @@ use ppa::{micros, Task, INTCNT, SCHEDOUTCNT, SYSCALLCNT, TASK_ENDED, TASK_KERNEL
 use crate::error::Failure;
 use crate::output::{Out, Style};
 use crate::ppa::args::TaskSortKey;
-use crate::table::{Align, Table};
+use crate::table::Table;
 use crate::units::ScaledUnit;
 
 /// Formats a time in microseconds with a suitable unit.
@@ -48,24 +48,9 @@ pub fn sort_tasks(tasks: &mut [Task], by: TaskSortKey) {
 }
 
 pub fn print_task_table(tasks: &[Task], khz: u32, out: &mut Out) -> Result<(), Failure> {
-    let mut table = Table::new();
-    for title in [
-        "PID",
-        "USER",
-        "SYSTEM",
-        "IRQ",
-        "WAITING",
-        "LATENCY",
-        "BLOCKED",
-        "PREEMPTED",
-        "IRQS",
-        "CALLS",
-    ] {
-        table = table.with_column(title, Align::Right);
-    }
-    table = table
-        .with_column("NAME", Align::Left)
-        .with_column("", Align::Left);
+    let mut table = Table::new().with_columns(
+        ">PID|>USER|>SYSTEM|>IRQ|>WAITING|>LATENCY|>BLOCKED|>PREEMPTED|>IRQS|>CALLS|NAME|",
+    );
     for task in tasks {
         let (cells, style) = format_task_row(task, khz);
         table.add_row(cells, style);
@@ -98,11 +83,11 @@ fn format_task_row(task: &Task, khz: u32) -> (Vec<String>, Option<Style>) {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use ppa::{INTACCUM, PRMPTCTXTCNT, PRMPTPRICNT, SCACCUM, SCHEDACCUM, SCHLATACCUM};
 
-    fn make_task(pid: u32, values: &[(usize, u64)]) -> Task {
+    pub fn make_task(pid: u32, values: &[(usize, u64)]) -> Task {
         let mut task = Task {
             pid,
             ..Task::default()
@@ -115,16 +100,13 @@ mod tests {
 
     #[test]
     fn r4_2_task_row_has_times_and_counts() {
-        let mut task = make_task(
-            7,
-            &[
-                (SCHEDACCUM, 2_600_000),
-                (SCACCUM, 650_000),
-                (INTACCUM, 1300),
-                (INTCNT, 3),
-                (SYSCALLCNT, 12),
-            ],
-        );
+        let times = [
+            (SCHEDACCUM, 2_600_000),
+            (SCACCUM, 650_000),
+            (INTACCUM, 1300),
+        ];
+        let counts = [(INTCNT, 3), (SYSCALLCNT, 12)];
+        let mut task = make_task(7, &[&times[..], &counts].concat());
         task.flags = TASK_KERNEL | TASK_ENDED;
         task.comm[..2].copy_from_slice(b"kw");
         let (cells, style) = format_task_row(&task, 1_300_000);
@@ -135,33 +117,25 @@ mod tests {
 
     #[test]
     fn r4_2_largest_sort_key_comes_first() {
-        let a = make_task(
-            1,
-            &[
-                (SCHEDACCUM, 9),
-                (SCHLATACCUM, 90),
-                (SCHEDOUTCNT, 9),
-                (SYSCALLCNT, 5),
-            ],
-        );
-        let b = make_task(
-            2,
-            &[
-                (SCHEDACCUM, 5),
-                (SCHLATACCUM, 40),
-                (SCHEDOUTCNT, 2),
-                (INTACCUM, 1),
-            ],
-        );
-        let c = make_task(
-            3,
-            &[
-                (SCHEDACCUM, 9),
-                (PRMPTCTXTCNT, 1),
-                (PRMPTPRICNT, 1),
-                (SYSCALLCNT, 6),
-            ],
-        );
+        let a = [
+            (SCHEDACCUM, 9),
+            (SCHLATACCUM, 90),
+            (SCHEDOUTCNT, 9),
+            (SYSCALLCNT, 5),
+        ];
+        let b = [
+            (SCHEDACCUM, 5),
+            (SCHLATACCUM, 40),
+            (SCHEDOUTCNT, 2),
+            (INTACCUM, 1),
+        ];
+        let c = [
+            (SCHEDACCUM, 9),
+            (PRMPTCTXTCNT, 1),
+            (PRMPTPRICNT, 1),
+            (SYSCALLCNT, 6),
+        ];
+        let [a, b, c] = [(1, a), (2, b), (3, c)].map(|(pid, values)| make_task(pid, &values));
         for (by, order) in [
             (TaskSortKey::Time, [1, 3, 2]),
             (TaskSortKey::Latency, [2, 1, 3]),

@@ -203,16 +203,12 @@ mod tests {
             record_at(1300, [25, 15, 10, 210]),
         ]);
         let line = Timeline::parse(text.as_bytes()).expect("a record");
-        assert_eq!(
-            (line.pid, line.tick_khz, line.task_name.as_str()),
-            (42, 1000, "a\u{1b}b")
-        );
+        assert_eq!((line.pid, line.tick_khz), (42, 1000));
+        assert_eq!(line.task_name, "a\u{1b}b");
         assert_eq!(line.intervals[0].part_ticks, [20, 10, 5, 5, 60]);
         assert_eq!(line.intervals[1].part_ticks, [0, 0, 0, 200, 0]);
-        assert_eq!(
-            (line.intervals[0].start_ticks, line.intervals[1].start_ticks),
-            (0, 100)
-        );
+        let starts = [0, 1].map(|n| line.intervals[n].start_ticks);
+        assert_eq!(starts, [0, 100]);
         assert_eq!(line.total_interval().span_ticks(), 300);
         assert_eq!(line.total_interval().percent_of_part(3), 205.0 / 3.0);
         assert_eq!(line.ticks_to_seconds(300), 0.0003);
@@ -235,26 +231,21 @@ mod tests {
 
     #[test]
     fn r4_4_invalid_recordings_are_refused() {
-        let whole = recording_text(&[
-            record_at(1, [0; 4]),
-            record_at(2, [0; 4]),
-            record_at(3, [0; 4]),
-        ]);
+        let whole = recording_text(&[1, 2, 3].map(|counted| record_at(counted, [0; 4])));
+        let changed = |from: &str, to: &str| whole.replace(from, to);
+        let no_recording = "not a file of pfc ppa record";
         for (text, why) in [
-            (String::new(), "not a file of pfc ppa record"),
-            ("\u{0}\u{1b}[2J".to_owned(), "not a file of pfc ppa record"),
-            ("[]".to_owned(), "not a file of pfc ppa record"),
-            (whole.replace("\"ppa\":1", "\"ppa\":2"), "version 2"),
+            (String::new(), no_recording),
+            ("\u{0}\u{1b}[2J".to_owned(), no_recording),
+            ("[]".to_owned(), no_recording),
+            (changed(r#""ppa":1"#, r#""ppa":2"#), "version 2"),
+            (changed(r#""khz":1000"#, r#""khz":0"#), "no tick frequency"),
             (
-                whole.replace("\"khz\":1000", "\"khz\":0"),
-                "no tick frequency",
-            ),
-            (
-                whole.replace("\"counted\":2,", "\"counted\":-2,"),
+                changed(r#""counted":2,"#, r#""counted":-2,"#),
                 "line 3 is not a record",
             ),
             (
-                whole.replace("\"runq\":0", "\"runq\":[]"),
+                changed(r#""runq":0"#, r#""runq":[]"#),
                 "line 2 is not a record",
             ),
             (whole.replacen("[0,", "[", 1), "line 2 is not a record"),
@@ -262,7 +253,7 @@ mod tests {
                 recording_text(&[record_at(1, [0; 4])]),
                 "fewer than two records",
             ),
-            ("[".repeat(100_000), "not a file of pfc ppa record"),
+            ("[".repeat(100_000), no_recording),
         ] {
             let error = Timeline::parse(text.as_bytes()).expect_err(why);
             assert!(error.contains(why), "{error}");
@@ -271,11 +262,7 @@ mod tests {
 
     #[test]
     fn r4_4_incomplete_last_record_is_ignored() {
-        let whole = recording_text(&[
-            record_at(1, [0; 4]),
-            record_at(2, [0; 4]),
-            record_at(3, [0; 4]),
-        ]);
+        let whole = recording_text(&[1, 2, 3].map(|counted| record_at(counted, [0; 4])));
         let cut = &whole[..whole.len() - 20];
         let line = Timeline::parse(cut.as_bytes()).expect("a record");
         assert_eq!(line.intervals.len(), 1);

@@ -278,26 +278,16 @@ mod tests {
         let text = |n: i64| output.string_table[n as usize].as_str();
         let kinds: Vec<&str> = output.sample_type.iter().map(|t| text(t.kind)).collect();
         assert_eq!(kinds, ["samples", "cycles", "faults"]);
-        let sums: Vec<i64> = (0..3)
-            .map(|n| output.sample.iter().map(|s| s.value[n]).sum())
-            .collect();
+        let sums = [0, 1, 2].map(|n| output.sample.iter().map(|s| s.value[n]).sum::<i64>());
         assert_eq!(sums, [5, 400, 100]);
-        let most = output
-            .sample
-            .iter()
-            .max_by_key(|s| s.value[0])
-            .expect("one");
-        let names: Vec<&str> = most
-            .location_id
-            .iter()
-            .map(|id| {
-                let location = &output.location[*id as usize - 1];
-                assert_eq!(location.id, *id);
-                let function = &output.function[location.line[0].function_id as usize - 1];
-                text(function.name)
-            })
-            .collect();
-        assert_eq!(names, ["f", "main"]);
+        let most = output.sample.iter().max_by_key(|s| s.value[0]);
+        let names = most.expect("one").location_id.iter().map(|id| {
+            let location = &output.location[*id as usize - 1];
+            assert_eq!(location.id, *id);
+            let function = &output.function[location.line[0].function_id as usize - 1];
+            text(function.name)
+        });
+        assert!(names.eq(["f", "main"]));
         assert_eq!(text(0), "");
     }
 
@@ -329,25 +319,17 @@ mod tests {
         let all: serde_json::Value = serde_json::from_slice(&bytes).expect("JSON");
         assert_eq!(all["meta"]["product"], "pfc record");
         let threads = all["threads"].as_array().expect("a list");
-        let shown: Vec<_> = threads
-            .iter()
-            .map(|t| {
-                (
-                    t["name"].as_str(),
-                    t["pid"].as_str(),
-                    &t["samples"]["length"],
-                )
-            })
-            .collect();
-        assert_eq!(
-            shown,
-            [
-                (Some("prog"), Some("10"), &4.into()),
-                (Some("other"), Some("10"), &1.into()),
-                (Some(":1"), Some("1"), &1.into()),
-                (Some(":-1"), Some("4294967295"), &1.into()),
-            ]
-        );
+        for (thread, (name, pid, nr)) in threads.iter().zip([
+            ("prog", "10", 4),
+            ("other", "10", 1),
+            (":1", "1", 1),
+            (":-1", "4294967295", 1),
+        ]) {
+            assert_eq!(thread["name"], name);
+            assert_eq!(thread["pid"], pid);
+            assert_eq!(thread["samples"]["length"], nr);
+        }
+        assert_eq!(threads.len(), 4);
         assert!(String::from_utf8_lossy(&bytes).contains("sys_read"));
     }
 }

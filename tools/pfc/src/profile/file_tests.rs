@@ -15,10 +15,9 @@ use super::address_space::MAX_COPIED_REGIONS;
 use super::fuzz::{encode_elf_file, read_test_profile, write_temporary_file};
 use super::read::read_profile;
 use super::{Profile, Reader};
+use crate::data::fixtures::{region, sample, sample_id, test_event};
 use crate::data::record::Region;
-use crate::data::{
-    encode_file, encode_file_of, Attribute, Encoder, SampleId, LOST_PROCESS_RECORDS_ID,
-};
+use crate::data::{encode_file, encode_file_of, Encoder, SampleId};
 use crate::kernel_identity::KernelIdentity;
 use crate::record::now;
 
@@ -41,13 +40,6 @@ fn encode_program_with_functions(functions: &[&str]) -> Vec<u8> {
     ])
 }
 
-fn test_event() -> Attribute {
-    Attribute {
-        id: 1,
-        ..Attribute::default()
-    }
-}
-
 /// Returns the name of the function in which the only sample of a file was taken.
 fn sampled_function_name(file: &Path) -> String {
     let profile = Profile::load(Some(file), true).expect("samples");
@@ -61,29 +53,12 @@ fn encode_sample_in_program(path: &Path, pid: u32, mapped_at: u64) -> Vec<u8> {
     let device = metadata.dev();
     let mut encoder = Encoder::default();
     let region = Region {
-        start: 0x1000,
-        end: 0x2000,
         device: (rustix::fs::major(device), rustix::fs::minor(device)),
         inode: metadata.ino(),
-        path: path.into(),
-        ..Region::default()
+        ..region(0x1000, 0x2000, path)
     };
-    let id = SampleId {
-        pid,
-        tid: pid,
-        time: mapped_at,
-        cpu: 0,
-        id: 1,
-    };
-    encoder.mmap2(&region, &id);
-    let sample = Sample {
-        ip: 0x1110,
-        pid,
-        tid: pid,
-        time: mapped_at + 1,
-        ..Sample::default()
-    };
-    encoder.sample(&sample, 1);
+    encoder.mmap2(&region, &sample_id(pid, mapped_at));
+    encoder.sample(&sample(pid, mapped_at + 1, 0x1110), 1);
     encode_file(&[test_event()], false, &[&encoder.bytes])
 }
 
@@ -156,30 +131,11 @@ fn r1_9_errors_of_the_system_are_not_blamed_on_the_contents_of_a_file() {
 /// Returns the name of a function in anonymous memory of process `pid`, and the messages of pfc.
 /// The file was recorded on the kernel `kernel`, and the process called exec at the time `exec`.
 fn jit_function_name(kernel: &KernelIdentity, pid: u32, exec: u64) -> (String, Vec<String>) {
-    let id = |time| SampleId {
-        pid,
-        tid: pid,
-        time,
-        cpu: 0,
-        id: 1,
-    };
     let mut encoder = Encoder::default();
-    encoder.comm(b"compiler", true, &id(exec));
-    let region = Region {
-        start: 0x1000,
-        end: 0x2000,
-        path: "//anon".into(),
-        ..Region::default()
-    };
-    encoder.mmap2(&region, &id(exec + 1));
-    let sample = Sample {
-        ip: 0x1008,
-        pid,
-        tid: pid,
-        time: exec + 2,
-        ..Sample::default()
-    };
-    encoder.sample(&sample, 1);
+    encoder.comm(b"compiler", true, &sample_id(pid, exec));
+    let memory = region(0x1000, 0x2000, "//anon");
+    encoder.mmap2(&memory, &sample_id(pid, exec + 1));
+    encoder.sample(&sample(pid, exec + 2, 0x1008), 1);
     let file = encode_file_of(kernel, &[test_event()], false, &[&encoder.bytes]);
     let file = write_temporary_file(&file);
     let (profile, messages) = read_profile(&file, false).expect("samples");
@@ -246,32 +202,15 @@ fn symbols_at_function_start(program: &Path, is_return_first: bool) -> Vec<Strin
         has_stacks: true,
         ..Encoder::default()
     };
-    let region = Region {
-        start: 0x1000,
-        end: 0x2000,
-        path: program.into(),
-        ..Region::default()
-    };
-    let id = SampleId {
-        pid: 10,
-        tid: 10,
-        time: 1,
-        cpu: 0,
-        id: 1,
-    };
-    encoder.mmap2(&region, &id);
+    encoder.mmap2(&region(0x1000, 0x2000, program), &sample_id(10, 1));
     let mut stacks = [vec![0x1180], vec![0x9000, 0x1180]];
     if is_return_first {
         stacks.reverse();
     }
     for (frames, time) in stacks.into_iter().zip(2..) {
         let sample = Sample {
-            ip: frames[0],
-            pid: 10,
-            tid: 10,
-            time,
-            frames,
-            ..Sample::default()
+            frames: frames.clone(),
+            ..sample(10, time, frames[0])
         };
         encoder.sample(&sample, 1);
     }
@@ -293,12 +232,8 @@ fn r1_9_call_stacks_do_not_depend_on_the_order_of_samples() {
 
 #[test]
 fn r1_9_a_message_says_that_records_of_processes_were_lost() {
-    let id = SampleId {
-        id: LOST_PROCESS_RECORDS_ID,
-        ..SampleId::default()
-    };
     let mut encoder = Encoder::default();
-    encoder.lost(7, &id);
+    encoder.lost_process_records(7, &SampleId::default());
     let bytes = encode_file(&[test_event()], false, &[&encoder.bytes]);
     let (profile, messages) = read_profile(&write_temporary_file(&bytes), false).expect("records");
     assert_eq!(profile.lost, 0);
@@ -311,27 +246,15 @@ fn r1_9_a_message_says_that_records_of_processes_were_lost() {
 #[test]
 fn r1_9_a_message_says_that_processes_lost_inherited_mappings() {
     const NR_INHERITED: usize = 1 << 14;
-    let id = |pid, time| SampleId {
-        pid,
-        tid: pid,
-        time,
-        cpu: 0,
-        id: 1,
-    };
-    let region = |n: u64| Region {
-        start: n << 12,
-        end: (n + 1) << 12,
-        path: "/nowhere".into(),
-        ..Region::default()
-    };
+    let region = |n: u64| region(n << 12, (n + 1) << 12, "/nowhere");
     let messages = |nr_forks: usize| {
         let mut encoder = Encoder::default();
         for n in 1..=NR_INHERITED as u64 {
-            encoder.mmap2(&region(n), &id(1, 1));
+            encoder.mmap2(&region(n), &sample_id(1, 1));
         }
         for pid in 2..2 + nr_forks as u32 {
-            encoder.fork((1, 1), &id(pid, 2));
-            encoder.mmap2(&region(0), &id(pid, 3));
+            encoder.fork((1, 1), &sample_id(pid, 2));
+            encoder.mmap2(&region(0), &sample_id(pid, 3));
         }
         let bytes = encode_file(&[test_event()], false, &[&encoder.bytes]);
         let (_, messages) = read_profile(&write_temporary_file(&bytes), false).expect("records");

@@ -19,8 +19,9 @@ use super::perf_map::{self, parse_innermost_pid};
 use super::symbols::Symbols;
 use super::{files, Profile, Reader};
 use crate::cli::{Cli, Command};
+use crate::data::fixtures::{region, sample, sample_id, two_test_events};
 use crate::data::record::Region;
-use crate::data::{encode_file, Attribute, Encoder, SampleId};
+use crate::data::{encode_file, Encoder, SampleId};
 use crate::output::Out;
 use crate::{flamegraph, report, script};
 
@@ -183,11 +184,8 @@ pub fn encode_test_records(path: &Path, has_stacks: bool) -> Vec<u8> {
         ..Encoder::default()
     };
     let id = |pid, time| SampleId {
-        pid,
-        tid: pid,
-        time,
         cpu: 1,
-        id: 1,
+        ..sample_id(pid, time)
     };
     let text = 0xffff_ffff_8100_0000;
     encoder.kernel_mmap(text, u64::MAX, text, "[kernel.kallsyms]_text", 1);
@@ -203,11 +201,8 @@ pub fn encode_test_records(path: &Path, has_stacks: bool) -> Vec<u8> {
         ),
     ] {
         let region = Region {
-            start: at,
-            end: at + 0x1000,
             build_id,
-            path: name,
-            ..Region::default()
+            ..region(at, at + 0x1000, name)
         };
         encoder.mmap2(&region, &id(10, 2));
     }
@@ -220,10 +215,6 @@ pub fn encode_test_records(path: &Path, has_stacks: bool) -> Vec<u8> {
         (10, 14, 0x10_0000_0100),
     ] {
         let sample = ring::Sample {
-            ip,
-            pid,
-            tid: pid,
-            time,
             cpu: 1,
             last_reset: 1000_u64.wrapping_neg(),
             frames: vec![
@@ -234,7 +225,7 @@ pub fn encode_test_records(path: &Path, has_stacks: bool) -> Vec<u8> {
                 0x1190,
                 0x10_0000_0200,
             ],
-            ..ring::Sample::default()
+            ..sample(pid, time, ip)
         };
         encoder.sample(&sample, 1 + u64::from(pid & 1));
     }
@@ -248,40 +239,37 @@ pub fn encode_test_records(path: &Path, has_stacks: bool) -> Vec<u8> {
 
 /// Returns two perf.data files, one with and one without call stacks.
 fn encode_perf_data_files(program: &Path) -> Vec<Vec<u8>> {
-    let events = [("cycles:u", 1), ("faults", 2)].map(|(name, id)| Attribute {
-        name: name.to_owned(),
-        period: 1000,
-        id,
-        ..Attribute::default()
-    });
+    let events = two_test_events();
     let file = |stacks| encode_file(&events, stacks, &[&encode_test_records(program, stacks)]);
     vec![file(true), file(false)]
 }
 
+/// Returns a record of the pipe format.
+pub fn encode_pipe_record(kind: u32, body: &[u8]) -> Vec<u8> {
+    let size = 8 + body.len() as u16;
+    [&kind.to_le_bytes()[..], &[0; 2], &size.to_le_bytes(), body].concat()
+}
+
 /// Returns the samples of a file in the pipe format.
 fn encode_pipe_streams(program: &Path) -> Vec<Vec<u8>> {
-    let record = |kind: u32, body: &[u8]| -> Vec<u8> {
-        let size = 8 + body.len() as u16;
-        [&kind.to_le_bytes()[..], &[0; 2], &size.to_le_bytes(), body].concat()
-    };
     let stream = |file: Vec<u8>, stacks| {
         let mut stream = [PERF_DATA_MAGIC, &16_u64.to_le_bytes()].concat();
         for n in 0..2 {
             // In a perf.data file, each attribute is followed by the offset and size of its IDs.
             let attribute = &file[104 + 16 + n * 144..][..128];
             let id = &file[104 + 8 * n..][..8];
-            stream.extend(record(64, &[attribute, id].concat()));
+            stream.extend(encode_pipe_record(64, &[attribute, id].concat()));
         }
         let command = [
             &11_u64.to_le_bytes()[..],
             b"\x01\0\0\0\x08\0\0\0pfc\0\0\0\0\0",
         ]
         .concat();
-        stream.extend(record(80, &command));
+        stream.extend(encode_pipe_record(80, &command));
         let mut encoder = Encoder::default();
         encoder.build_id(b"/bin/one", &[1, 2, 3]);
         stream.extend(encoder.bytes);
-        stream.extend(record(66, &5_u32.to_le_bytes()));
+        stream.extend(encode_pipe_record(66, &5_u32.to_le_bytes()));
         stream.extend([0xff; 8]);
         stream.extend(encode_test_records(program, stacks));
         stream

@@ -12,8 +12,9 @@ use super::fuzz::{
     show_in_all_formats, write_temporary_file, MAIN_THREAD_STACK_BYTES,
 };
 use super::Profile;
+use crate::data::fixtures::{region, sample, sample_id};
 use crate::data::record::Region;
-use crate::data::{encode_file, Attribute, Encoder, SampleId};
+use crate::data::{encode_file, Attribute, Encoder};
 
 /// Returns the profile that is read from a file with the records `records`.
 fn read_profile_of_records(has_stacks: bool, records: &[u8]) -> Profile {
@@ -26,26 +27,14 @@ fn read_profile_of_records(has_stacks: bool, records: &[u8]) -> Profile {
     read_test_profile(&encode_file(&[event], has_stacks, &[records])).expect("samples")
 }
 
-fn sample_id(pid: u32, time: u64) -> SampleId {
-    SampleId {
-        pid,
-        tid: pid,
-        time,
-        cpu: 0,
-        id: 1,
-    }
-}
-
 #[test]
 fn r1_9_counts_of_lost_records_do_not_overflow() {
     let mut encoder = Encoder::default();
     encoder.lost(u64::MAX, &sample_id(1, 1));
     encoder.lost(2, &sample_id(1, 2));
     encoder.sample(&Sample::default(), 1);
-    assert_eq!(
-        read_profile_of_records(false, &encoder.bytes).lost,
-        u64::MAX
-    );
+    let profile = read_profile_of_records(false, &encoder.bytes);
+    assert_eq!(profile.lost, u64::MAX);
 }
 
 /// The bytes in the name of this process are not UTF-8, and each byte is shown with four
@@ -68,12 +57,7 @@ fn r1_9_names_of_processes_may_be_longer_than_widths_of_format_strings() {
     name[NAME_BYTES - 8..].fill(0);
     let record = [&header[..], &ids, &name, &ids, &[0; 24]].concat();
     encoder.copy_record(&record, 1);
-    let sample = Sample {
-        pid: 1,
-        tid: 1,
-        ..Sample::default()
-    };
-    encoder.sample(&sample, 1);
+    encoder.sample(&sample(1, 0, 0), 1);
     let profile = read_profile_of_records(false, &encoder.bytes);
     assert!(profile.samples[0].command.len() > usize::from(u16::MAX));
     show_in_all_formats(&profile, &parse_show_commands());
@@ -98,26 +82,17 @@ fn r1_10_deep_call_stacks_are_cut_and_shown() {
         // All frames have different functions, so the tree of callers is as deep as the call stack.
         let frames = (1..8000).map(|n| n << 12).collect();
         let sample = Sample {
-            ip: 0x1000,
-            time: 5,
             frames,
-            ..Sample::default()
+            ..sample(0, 5, 0x1000)
         };
         encoder.sample(&sample, 1);
         for n in 1..8000_u64 {
-            let region = Region {
-                start: n << 12,
-                end: (n << 12) + 0x1000,
-                path: format!("/nowhere/{n}").into(),
-                ..Region::default()
-            };
+            let region = region(n << 12, (n + 1) << 12, format!("/nowhere/{n}"));
             encoder.mmap2(&region, &sample_id(0, 0));
         }
         let profile = read_profile_of_records(true, &encoder.bytes);
-        assert_eq!(
-            (profile.nr_cut_stacks, profile.samples[0].stack.len()),
-            (1, 1024)
-        );
+        let depth = profile.samples[0].stack.len();
+        assert_eq!((profile.nr_cut_stacks, depth), (1, 1024));
         show_in_all_formats(&profile, &parse_show_commands());
     });
 }
@@ -160,20 +135,13 @@ fn r1_9_an_offset_in_a_function_does_not_overflow() {
         ..Encoder::default()
     };
     let region = Region {
-        start: 0x1000,
-        end: 0x2000,
         offset: u64::MAX - 1,
-        path: program.to_path_buf().into(),
-        ..Region::default()
+        ..region(0x1000, 0x2000, program.to_path_buf())
     };
     encoder.mmap2(&region, &sample_id(10, 1));
     let sample = Sample {
-        ip: 0x3000,
-        pid: 10,
-        tid: 10,
-        time: 2,
         frames: vec![0x1001],
-        ..Sample::default()
+        ..sample(10, 2, 0x3000)
     };
     encoder.sample(&sample, 1);
     let profile = read_profile_of_records(true, &encoder.bytes);
@@ -184,12 +152,7 @@ fn r1_9_an_offset_in_a_function_does_not_overflow() {
 #[test]
 fn r1_9_processes_that_change_inherited_mappings_need_little_memory() {
     let mut encoder = Encoder::default();
-    let region = |n: u64| Region {
-        start: n << 12,
-        end: (n << 12) + 0x1000,
-        path: "/nowhere".into(),
-        ..Region::default()
-    };
+    let region = |n: u64| region(n << 12, (n + 1) << 12, "/nowhere");
     for n in 1..2000 {
         encoder.mmap2(&region(n), &sample_id(1, 1));
     }

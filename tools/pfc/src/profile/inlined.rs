@@ -540,8 +540,8 @@ mod tests {
 
     #[test]
     fn r1_9_inlined_functions_are_found_by_address() {
-        let mut inlined =
-            read_inlined_functions(unit_with_two_inlined_functions(), Vec::new()).expect("a unit");
+        let info = unit_with_two_inlined_functions();
+        let mut inlined = read_inlined_functions(info, Vec::new()).expect("a unit");
         let mut find = |address| -> Vec<String> {
             let names = inlined.find(address).into_iter();
             names.map(|name| name.to_string()).collect()
@@ -558,8 +558,8 @@ mod tests {
     #[test]
     fn r1_9_work_on_hostile_debugging_information_is_limited() {
         // A million nested inlined functions.
-        let mut deep = read_inlined_functions(debug_info_with_unit(&[5; 1_000_000]), Vec::new())
-            .expect("a unit");
+        let info = debug_info_with_unit(&[5; 1_000_000]);
+        let mut deep = read_inlined_functions(info, Vec::new()).expect("a unit");
         assert_eq!(deep.find(0x1000).len(), 0);
         // A thousand functions that have the same thousand ranges.
         let mut ranges = Vec::new();
@@ -568,17 +568,14 @@ mod tests {
             ranges.extend((0x200 + n).to_le_bytes());
         }
         ranges.extend([0; 16]);
-        let entries: Vec<u8> = [6, 0, 0, 0, 0].repeat(1000);
-        let mut shared =
-            read_inlined_functions(debug_info_with_unit(&entries), ranges).expect("a unit");
+        let info = debug_info_with_unit(&[6, 0, 0, 0, 0].repeat(1000));
+        let mut shared = read_inlined_functions(info, ranges).expect("a unit");
         let budget = shared.work_budget as usize;
         shared.find(0x1100);
         let nr_calls: usize = shared.ranges_by_unit.values().map(Vec::len).sum();
-        assert!(nr_calls > 1000 && nr_calls <= budget, "{nr_calls}");
-        assert!(
-            nr_calls < 1_000_000 && shared.work_budget == 0,
-            "{nr_calls}"
-        );
+        let limit = budget.min(999_999);
+        assert!(nr_calls > 1000 && nr_calls <= limit, "{nr_calls}");
+        assert_eq!(shared.work_budget, 0);
     }
 
     #[test]

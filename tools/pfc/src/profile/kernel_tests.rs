@@ -3,10 +3,9 @@
 //! Tests of the names of kernel functions: a sample gets a name only if the function was at the
 //! sample's address when the sample was taken.
 
-use perfmon::ring::Sample;
-
 use super::Reader;
-use crate::data::{encode_file_of, Attribute, Encoder};
+use crate::data::fixtures::{sample, test_event};
+use crate::data::{encode_file_of, Encoder};
 use crate::kernel_identity::KernelIdentity;
 
 const KERNEL_TEXT_START: u64 = 0xffff_ffff_8100_0000;
@@ -29,20 +28,11 @@ fn symbolized_names(
         encoder.kernel_mmap(*start, *end, offset, name, 1);
     }
     for (ip, time) in addresses.iter().zip(1..) {
-        let sample = Sample {
-            ip: *ip,
-            time,
-            ..Sample::default()
-        };
-        encoder.sample(&sample, 1);
+        encoder.sample(&sample(0, time, *ip), 1);
     }
-    let event = Attribute {
-        id: 1,
-        ..Attribute::default()
-    };
     let file = encode_file_of(
         &kernel_identity("6.12", 1, "first"),
-        &[event],
+        &[test_event()],
         false,
         &[&encoder.bytes],
     );
@@ -113,33 +103,20 @@ fn r1_9_functions_of_another_kernel_are_not_named() {
     let (one, unknown) = ("[kernel.kallsyms] one", "[kernel.kallsyms] [unknown]");
     let maps = [(KERNEL_TEXT_START, MODULE_START, "[kernel.kallsyms]_text")];
     let recorded = kernel_identity("6.12", 1, "first");
-    assert_eq!(
-        name_on_running_kernel(&recorded, KERNEL_TEXT_START, &maps),
-        one
-    );
-    assert_eq!(
-        name_on_running_kernel(&recorded, KERNEL_TEXT_START, &[]),
-        one
-    );
     let later_boot = kernel_identity("6.12", 1, "second");
-    assert_eq!(
-        name_on_running_kernel(&later_boot, KERNEL_TEXT_START + 0x60_0000, &maps),
-        one
-    );
-    assert_eq!(
-        name_on_running_kernel(&later_boot, KERNEL_TEXT_START, &[]),
-        unknown
-    );
     let rebuilt = kernel_identity("6.12", 2, "second");
-    assert_eq!(
-        name_on_running_kernel(&rebuilt, KERNEL_TEXT_START, &maps),
-        unknown
-    );
     let other_release = kernel_identity("6.13", 1, "second");
-    assert_eq!(
-        name_on_running_kernel(&other_release, KERNEL_TEXT_START, &maps),
-        unknown
-    );
+    for (running, shift, maps, name) in [
+        (&recorded, 0, &maps[..], one),
+        (&recorded, 0, &[], one),
+        (&later_boot, 0x60_0000, &maps, one),
+        (&later_boot, 0, &[], unknown),
+        (&rebuilt, 0, &maps, unknown),
+        (&other_release, 0, &maps, unknown),
+    ] {
+        let found = name_on_running_kernel(running, KERNEL_TEXT_START + shift, maps);
+        assert_eq!(found, name, "{running:?} {shift:x}");
+    }
 }
 
 #[test]

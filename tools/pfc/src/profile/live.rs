@@ -85,45 +85,18 @@ mod tests {
     use std::fs;
     use std::process::Command;
 
-    use perfmon::ring::Sample;
-
     use super::*;
-    use crate::data::record::Region;
-    use crate::data::{encode_file, Attribute, Encoder, SampleId};
+    use crate::data::fixtures::{region, sample, sample_id, test_event};
+    use crate::data::{encode_file, Encoder, SampleId};
     use crate::record::read_loaded_modules;
 
     /// A process ID that the kernel never gives: the limit is 2^22.
     const FIRST_UNUSED_PID: u32 = 1 << 23;
     const PROCESSES_PER_TABLE: u32 = 500;
 
-    fn sample_id(pid: u32, tid: u32, time: u64) -> SampleId {
-        SampleId {
-            pid,
-            tid,
-            time,
-            cpu: 0,
-            id: 1,
-        }
-    }
-
     fn add_records(reader: &mut Reader, encoder: &Encoder) {
-        let event = Attribute {
-            id: 1,
-            ..Attribute::default()
-        };
-        let file = encode_file(&[event], false, &[&encoder.bytes]);
+        let file = encode_file(&[test_event()], false, &[&encoder.bytes]);
         reader.add_file(file).expect("valid records");
-    }
-
-    fn encode_sample(encoder: &mut Encoder, id: &SampleId) {
-        let sample = Sample {
-            ip: 0x1000 + u64::from(id.tid),
-            pid: id.pid,
-            tid: id.tid,
-            time: id.time,
-            ..Sample::default()
-        };
-        encoder.sample(&sample, 1);
     }
 
     #[test]
@@ -131,27 +104,27 @@ mod tests {
         let mut reader = Reader::default();
         let own = std::process::id();
         let mut encoder = Encoder::default();
-        encoder.comm(b"lasting", true, &sample_id(own, own, 1));
+        encoder.comm(b"lasting", true, &sample_id(own, 1));
         add_records(&mut reader, &encoder);
         for table in 0..20 {
             let mut encoder = Encoder::default();
             for n in 0..PROCESSES_PER_TABLE {
                 let pid = FIRST_UNUSED_PID + table * PROCESSES_PER_TABLE + n;
                 let time = 10 * u64::from(pid);
-                encoder.fork((own, own), &sample_id(pid, pid, time));
-                encoder.comm(b"short", true, &sample_id(pid, pid, time + 1));
-                let region = Region {
-                    start: 0x1000,
-                    end: u64::MAX >> 1,
-                    path: format!("/nowhere/{pid}").into(),
-                    ..Region::default()
-                };
-                encoder.mmap2(&region, &sample_id(pid, pid, time + 2));
-                encode_sample(&mut encoder, &sample_id(pid, pid, time + 3));
-                encoder.exit((own, own), &sample_id(pid, pid, time + 4));
+                encoder.fork((own, own), &sample_id(pid, time));
+                encoder.comm(b"short", true, &sample_id(pid, time + 1));
+                let region = region(0x1000, u64::MAX >> 1, format!("/nowhere/{pid}"));
+                encoder.mmap2(&region, &sample_id(pid, time + 2));
+                let ip = 0x1000 + u64::from(pid);
+                encoder.sample(&sample(pid, time + 3, ip), 1);
+                encoder.exit((own, own), &sample_id(pid, time + 4));
                 // A thread of the test's own process, which does not end.
-                encoder.fork((own, own), &sample_id(own, pid, time + 5));
-                encoder.exit((own, own), &sample_id(own, pid, time + 6));
+                let thread = |time| SampleId {
+                    tid: pid,
+                    ..sample_id(own, time)
+                };
+                encoder.fork((own, own), &thread(time + 5));
+                encoder.exit((own, own), &thread(time + 6));
             }
             add_records(&mut reader, &encoder);
             let samples = &reader.profile.samples;
@@ -170,7 +143,7 @@ mod tests {
         ];
         assert!(sizes.iter().all(|size| *size <= limit), "{sizes:?}");
         let mut encoder = Encoder::default();
-        encode_sample(&mut encoder, &sample_id(own, own, u64::MAX >> 1));
+        encoder.sample(&sample(own, u64::MAX >> 1, 0x1000), 1);
         add_records(&mut reader, &encoder);
         assert_eq!(&*reader.profile.samples[0].command, "lasting");
     }
@@ -180,15 +153,12 @@ mod tests {
         let mut reader = Reader::default();
         let mut encoder = Encoder::default();
         for pid in FIRST_UNUSED_PID..FIRST_UNUSED_PID + 2 * MIN_PROCESSES_TO_REAP as u32 {
-            encoder.comm(b"short", true, &sample_id(pid, pid, 1));
+            encoder.comm(b"short", true, &sample_id(pid, 1));
         }
         add_records(&mut reader, &encoder);
         reader.end_table();
         let mut encoder = Encoder::default();
-        encode_sample(
-            &mut encoder,
-            &sample_id(FIRST_UNUSED_PID, FIRST_UNUSED_PID, 2),
-        );
+        encoder.sample(&sample(FIRST_UNUSED_PID, 2, 0x1000), 1);
         add_records(&mut reader, &encoder);
         assert_eq!(&*reader.profile.samples[0].command, "short");
     }
@@ -197,14 +167,7 @@ mod tests {
     fn sampled_function_names(reader: &mut Reader, pid: u32, addresses: &[u64]) -> Vec<String> {
         let mut encoder = Encoder::default();
         for ip in addresses {
-            let sample = Sample {
-                ip: *ip,
-                pid,
-                tid: pid,
-                time: 2,
-                ..Sample::default()
-            };
-            encoder.sample(&sample, 1);
+            encoder.sample(&sample(pid, 2, *ip), 1);
         }
         add_records(reader, &encoder);
         let profile = &reader.profile;
@@ -243,13 +206,7 @@ mod tests {
         let path = format!("/tmp/perf-{pid}.map");
         let mut reader = Reader::default();
         let mut encoder = Encoder::default();
-        let region = Region {
-            start: 0x1000,
-            end: 0x3000,
-            path: "//anon".into(),
-            ..Region::default()
-        };
-        encoder.mmap2(&region, &sample_id(pid, pid, 1));
+        encoder.mmap2(&region(0x1000, 0x3000, "//anon"), &sample_id(pid, 1));
         add_records(&mut reader, &encoder);
         let mut names = |text: Option<&str>| {
             if let Some(text) = text {

@@ -3,6 +3,10 @@
 //! Reads the format that `perf record -o -` writes to a pipe. In the pipe format, the attributes of
 //! the events and the features are records between the other records, because a program that writes
 //! to a pipe cannot seek back to fill in a header.
+//!
+//! The format does not mark the end of a stream. A record PERF_RECORD_FINISHED_ROUND ends each round
+//! of reads from the rings, `perf record --off-cpu` writes samples after the last of these records,
+//! and `perf inject` can omit all of them.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -162,17 +166,11 @@ fn parse_build_id_record(body: &[u8], misc: u32) -> Option<(OsString, Vec<u8>)> 
 
 #[cfg(test)]
 mod tests {
-
-    use perfmon::ring::Sample;
-
+    use super::super::fuzz::{encode_pipe_record, write_temporary_file};
     use super::*;
-    use crate::data::{encode_file, Attribute, Encoder, SampleId};
+    use crate::data::fixtures::{sample, sample_id, two_test_events};
+    use crate::data::{encode_file, Encoder};
     use crate::profile::Profile;
-
-    fn encode_record(kind: u32, body: &[u8]) -> Vec<u8> {
-        let size = 8 + body.len() as u16;
-        [&kind.to_le_bytes()[..], &[0; 2], &size.to_le_bytes(), body].concat()
-    }
 
     fn read_word(bytes: &[u8], at: usize) -> usize {
         u64::from_le_bytes(bytes[at..at + 8].try_into().expect("a word")) as usize
@@ -180,38 +178,18 @@ mod tests {
 
     /// Returns a file with the samples of two events, and the same samples in the pipe format.
     fn encode_file_and_stream() -> (Vec<u8>, Vec<u8>) {
-        let events = [("cycles:u", 1), ("faults", 2)].map(|(name, id)| Attribute {
-            name: name.to_owned(),
-            period: 1000,
-            id,
-            ..Attribute::default()
-        });
         let mut encoder = Encoder::default();
-        let sample_id = SampleId {
-            pid: 10,
-            tid: 10,
-            time: 50,
-            cpu: 0,
-            id: 1,
-        };
-        encoder.comm(b"one", true, &sample_id);
+        encoder.comm(b"one", true, &sample_id(10, 50));
         for (time, id) in [(200, 2), (100, 1)] {
-            let sample = Sample {
-                ip: 0x5010,
-                pid: 10,
-                tid: 10,
-                time,
-                ..Sample::default()
-            };
-            encoder.sample(&sample, id);
+            encoder.sample(&sample(10, time, 0x5010), id);
         }
-        let file = encode_file(&events, false, &[&encoder.bytes]);
+        let file = encode_file(&two_test_events(), false, &[&encoder.bytes]);
         let mut stream = check::PERF_DATA_MAGIC.to_vec();
         stream.extend(PIPE_HEADER_BYTES.to_le_bytes());
         for n in 0..2 {
             let at = 104 + 16 + n * 144;
             let id = &file[104 + 8 * n..][..8];
-            stream.extend(encode_record(
+            stream.extend(encode_pipe_record(
                 RECORD_HEADER_ATTR,
                 &[&file[at..at + 128], id].concat(),
             ));
@@ -223,21 +201,22 @@ mod tests {
             let at = read_word(&file, table + 16 * entry);
             let contents = &file[at..at + read_word(&file, table + 16 * entry + 8)];
             let number = (feature as u64).to_le_bytes();
-            stream.extend(encode_record(
+            stream.extend(encode_pipe_record(
                 RECORD_HEADER_FEATURE,
                 &[&number, contents].concat(),
             ));
         }
-        stream.extend(encode_record(RECORD_TRACING_DATA, &5_u32.to_le_bytes()));
+        stream.extend(encode_pipe_record(
+            RECORD_TRACING_DATA,
+            &5_u32.to_le_bytes(),
+        ));
         stream.extend([0xff; 8]);
         stream.extend(&encoder.bytes);
         (file, stream)
     }
 
     fn load_profile(bytes: &[u8]) -> Result<Profile, Failure> {
-        let file = tempfile::NamedTempFile::new().expect("a file");
-        std::fs::write(&file, bytes).expect("room");
-        Profile::load(Some(file.path()), true)
+        Profile::load(Some(&write_temporary_file(bytes)), true)
     }
 
     #[test]

@@ -5,7 +5,6 @@
 
 mod cpus;
 mod follow;
-mod lost;
 mod processes;
 
 use std::collections::BTreeMap;
@@ -16,9 +15,8 @@ use std::time::Duration;
 use perfmon::ring::{Argument, Record, Ring};
 use perfmon::{sampling_pmd, status, Context, Message, RegisterValue, Scope, Status};
 
-use lost::LostRecordCounts;
-
 use super::freq::FreqController;
+use super::lost::LostRecordCounts;
 use super::task_events::PerfTaskEvents;
 use super::tasks::{now, ProcessRecorder};
 use crate::data::{Encoder, SampleId};
@@ -314,6 +312,9 @@ impl Contexts {
         }
         self.record_gaps(MonitoredCpus::take_gaps);
         self.drain_perf_task_events();
+        if let Some(events) = &mut self.perf_task_events {
+            self.tasks.record_remaining_losses(events);
+        }
         for target in &targets {
             self.set_flight_recorder_paused(*target, false);
         }

@@ -5,6 +5,7 @@
 use fuzz::{changed, Fuzzer};
 
 use super::kernel_maps::parse_modules;
+use super::lost::LostRecordCounts;
 use super::maps::parse_executable_mapping;
 use super::task_events::copy_process_records;
 use super::tasks::parse_pid_and_parent_pid;
@@ -59,7 +60,7 @@ fn r1_9_fuzz_copying_of_process_records() {
     from.exit((1, 1), &id);
     Fuzzer::new("records of processes").run(changed(&[from.bytes]), |bytes| {
         let mut to = Encoder::default();
-        let _ = copy_process_records(bytes, &mut to, 2);
+        copy_process_records(bytes, &mut to, 2, &mut LostRecordCounts::default());
         let _ = middle_time(&to.bytes);
         let size = to.bytes.len();
         let until = take_until(&mut to.bytes, 5);

@@ -8,6 +8,7 @@
 //! | `contexts.rs` | the contexts of threads or CPUs, with their rings |
 //! | `files.rs` | the files of a recording |
 //! | `freq.rs` | computes sampling periods for a frequency |
+//! | `lost.rs` | counts of lost records |
 //! | `tasks.rs` | names of processes, and their executable mappings |
 //! | `kernel_maps.rs` | the mappings of the kernel and of its modules |
 //! | `maps.rs` | parses /proc/PID/maps |
@@ -20,6 +21,7 @@ mod freq;
 #[cfg(test)]
 mod fuzz;
 mod kernel_maps;
+mod lost;
 mod maps;
 mod perf_event;
 mod task_events;
@@ -74,10 +76,7 @@ fn next_ring_poll_at() -> Option<Instant> {
 
 pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<ExitCode, Failure> {
     let target = select_target(&args.targets, "record", !args.command.is_empty())?;
-    let scope = match target {
-        Target::Cpus(_) => Scope::System,
-        _ => Scope::Thread,
-    };
+    let scope = target.scope();
     // The event loop catches signals as soon as it exists. The event loop is created before the
     // contexts are prepared, because their preparation can take long.
     let event_loop = match args.switch_output || args.overwrite {

@@ -31,6 +31,9 @@ const PERF_SAMPLE_TID: u64 = 1 << 1;
 const PERF_SAMPLE_TIME: u64 = 1 << 2;
 const PERF_SAMPLE_CPU: u64 = 1 << 7;
 const PERF_SAMPLE_IDENTIFIER: u64 = 1 << 16;
+/// A flag of read_format: read(2) also returns the number of the event's lost records. Linux has
+/// this flag since 6.0.
+const PERF_FORMAT_LOST: u64 = 1 << 4;
 
 /// A flag of perf_event_open(2).
 const PERF_FLAG_FD_CLOEXEC: u64 = 8;
@@ -74,6 +77,8 @@ pub fn open_dummy_perf_event(filter: TaskFilter, cpu: u32) -> io::Result<OwnedFd
     attr[0] = PERF_TYPE_SOFTWARE | (((PERF_ATTR_WORDS * 8) as u64) << 32);
     attr[1] = PERF_COUNT_SW_DUMMY;
     attr[3] = APPENDED_SAMPLE_FIELDS;
+    // `attr[4]` is read_format.
+    attr[4] = PERF_FORMAT_LOST;
     attr[5] = match filter {
         TaskFilter::All => flags,
         TaskFilter::Thread(_) => flags | INHERIT,
@@ -86,6 +91,17 @@ pub fn open_dummy_perf_event(filter: TaskFilter, cpu: u32) -> io::Result<OwnedFd
         TaskFilter::All => -1,
         TaskFilter::Thread(thread) => i64::from(thread),
     };
+    match open_perf_event(&attr, thread, cpu) {
+        // The kernel is older than 6.0.
+        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
+            attr[4] = 0;
+            open_perf_event(&attr, thread, cpu)
+        }
+        opened => opened,
+    }
+}
+
+fn open_perf_event(attr: &[u64; PERF_ATTR_WORDS], thread: i64, cpu: u32) -> io::Result<OwnedFd> {
     // SAFETY: The kernel reads as many bytes of `attr` as the size field in its first word says.
     // The size field is the size of the array, and the array is alive during the call.
     let fd = unsafe {
@@ -103,6 +119,17 @@ pub fn open_dummy_perf_event(filter: TaskFilter, cpu: u32) -> io::Result<OwnedFd
         // descriptor.
         Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Returns the number of records of an event that the kernel has lost. Returns `None` if the kernel
+/// does not count them, or if the event cannot be read.
+pub fn read_lost_count(event: impl AsFd) -> Option<u64> {
+    // The first word is the count of the event, which is 0 for a dummy event.
+    let mut words = [0_u8; 16];
+    match rustix::io::read(event, &mut words) {
+        Ok(16) => words.last_chunk().copied().map(u64::from_ne_bytes),
+        _ => None,
     }
 }
 

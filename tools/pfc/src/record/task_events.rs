@@ -18,8 +18,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{getrlimit, Resource};
 
-use super::perf_event::{open_dummy_perf_event, PerfRing, TaskFilter};
-use crate::data::Encoder;
+use super::lost::LostRecordCounts;
+use super::perf_event::{open_dummy_perf_event, read_lost_count, PerfRing, TaskFilter};
+use super::tasks::now;
+use crate::data::{Encoder, SampleId};
 use crate::hotplug::{online_cpus, present_cpus, read_cpu_generation};
 
 /// Types of perf records.
@@ -61,8 +63,10 @@ pub struct PerfTaskEvents {
     /// Events whose records the kernel writes to the ring of another event.
     redirected_event_fds: Vec<OwnedFd>,
     covers_all_tasks: bool,
-    /// The number of records that the kernel dropped because a ring was full.
-    pub nr_lost_records: u64,
+    /// The records that the kernel dropped because a ring was full, of all rings together.
+    lost_records: LostRecordCounts,
+    /// The number of lost records of the events that were closed.
+    nr_lost_by_closed_events: u64,
     /// The CPUs on which events could not be opened after they had come online, with the error.
     pub reopen_errors_by_cpu: BTreeMap<u32, io::Error>,
     cpus_checked_at: Instant,
@@ -75,7 +79,8 @@ impl PerfTaskEvents {
             rings_by_cpu: BTreeMap::new(),
             redirected_event_fds: Vec::new(),
             covers_all_tasks,
-            nr_lost_records: 0,
+            lost_records: LostRecordCounts::default(),
+            nr_lost_by_closed_events: 0,
             reopen_errors_by_cpu: BTreeMap::new(),
             cpus_checked_at: Instant::now(),
             record_buffer: Vec::new(),
@@ -138,7 +143,9 @@ impl PerfTaskEvents {
     /// events cannot be opened, the error is kept in [`Self::reopen_errors_by_cpu`].
     pub fn reopen_on_cpu(&mut self, cpu: u32, list_threads: impl Fn() -> Vec<u32>) {
         // The old event is closed first, so that pfc needs no further descriptor.
-        self.rings_by_cpu.remove(&cpu);
+        if let Some(of_cpu) = self.rings_by_cpu.remove(&cpu) {
+            self.nr_lost_by_closed_events += read_lost_count(&of_cpu.ring).unwrap_or(0);
+        }
         let opened = match self.covers_all_tasks {
             true => self.open_for_all_tasks_on_cpu(cpu),
             false => list_threads()
@@ -240,16 +247,47 @@ impl PerfTaskEvents {
         for of_cpu in self.rings_by_cpu.values_mut() {
             self.record_buffer.clear();
             of_cpu.ring.drain_records_to(&mut self.record_buffer);
-            let lost = copy_process_records(&self.record_buffer, output, id);
-            self.nr_lost_records = self.nr_lost_records.saturating_add(lost);
+            copy_process_records(&self.record_buffer, output, id, &mut self.lost_records);
         }
+    }
+
+    /// Appends a LOST record to `output` for the lost records that no LOST record in `output`
+    /// counts yet. The kernel writes a LOST record only together with the next record for which the
+    /// ring has room, so a loss at the end of a recording is only in the counts of the events.
+    /// Before Linux 6.0, events have no such count.
+    pub fn record_remaining_losses(&mut self, output: &mut Encoder, id: u64) {
+        let rings = self.rings_by_cpu.values().map(|of_cpu| of_cpu.ring.as_fd());
+        let redirected = self.redirected_event_fds.iter().map(AsFd::as_fd);
+        let open = rings.chain(redirected).filter_map(read_lost_count);
+        let total = open.fold(self.nr_lost_by_closed_events, u64::saturating_add);
+        self.lost_records.update_ring_total(total);
+        if let lost @ 1.. = self.lost_records.take_unwritten_count() {
+            output.lost_process_records(lost, &lost_record_sample_id(now(), id));
+        }
+    }
+
+    /// Returns the number of lost records that the LOST records in the output count.
+    pub fn nr_lost_records(&self) -> u64 {
+        self.lost_records.written_count()
     }
 }
 
-/// Copies the records of processes and the LOST records from `bytes` to `output`. Returns the number
-/// of records that the kernel dropped, which is the sum of the counts in the LOST records.
-pub(super) fn copy_process_records(mut bytes: &[u8], output: &mut Encoder, id: u64) -> u64 {
-    let mut lost = 0;
+fn lost_record_sample_id(time: u64, id: u64) -> SampleId {
+    SampleId {
+        time,
+        id,
+        ..SampleId::default()
+    }
+}
+
+/// Copies the records of processes from `bytes` to `output`, and adds the LOST records to
+/// `lost_records`. Writes a LOST record to `output` if `output` does not count the lost records yet.
+pub(super) fn copy_process_records(
+    mut bytes: &[u8],
+    output: &mut Encoder,
+    id: u64,
+    lost_records: &mut LostRecordCounts,
+) {
     while let Some(size) = read_u16_at(bytes, 6).map(usize::from) {
         let Some((record, rest)) = bytes.split_at_checked(size) else {
             break;
@@ -267,16 +305,16 @@ pub(super) fn copy_process_records(mut bytes: &[u8], output: &mut Encoder, id: u
                 output.copy_record(record, id)
             }
             Some(PERF_RECORD_LOST) => {
-                let count = record.get(RECORD_HEADER_BYTES + 8..RECORD_HEADER_BYTES + 16);
-                if let Some(count) = count.and_then(|b| b.try_into().ok()) {
-                    lost = u64::saturating_add(lost, u64::from_ne_bytes(count));
-                    output.copy_lost_process_records(record, id);
+                let count = read_u64_at(record, RECORD_HEADER_BYTES + 8).unwrap_or(0);
+                // The time follows the process ID and the thread ID.
+                let time = read_u64_at(record, size - RECORD_SAMPLE_ID_BYTES + 8).unwrap_or(0);
+                if let lost @ 1.. = lost_records.add_lost_record(count) {
+                    output.lost_process_records(lost, &lost_record_sample_id(time, id));
                 }
             }
             _ => {}
         }
     }
-    lost
 }
 
 fn read_u16_at(bytes: &[u8], at: usize) -> Option<u16> {
@@ -287,10 +325,13 @@ fn read_u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
+fn read_u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{SampleId, LOST_PROCESS_RECORDS_ID};
 
     #[test]
     fn r1_9_copied_process_records_get_event_id() {
@@ -318,16 +359,7 @@ mod tests {
                 ..sample_id(10)
             },
         );
-        expected.lost(
-            3,
-            &SampleId {
-                id: LOST_PROCESS_RECORDS_ID,
-                ..sample_id(10)
-            },
-        );
-        // The last field has the ID of the event whose attribute describes the layout.
-        let end = expected.bytes.len();
-        expected.bytes[end - 8..].copy_from_slice(&2_u64.to_le_bytes());
+        expected.lost_process_records(3, &lost_record_sample_id(5, 2));
         expected.exit(
             (1, 1),
             &SampleId {
@@ -336,17 +368,20 @@ mod tests {
             },
         );
         let mut to = Encoder::default();
-        assert_eq!(copy_process_records(&from.bytes, &mut to, 2), 3);
+        let mut counts = LostRecordCounts::default();
+        copy_process_records(&from.bytes, &mut to, 2, &mut counts);
+        assert_eq!(counts.written_count(), 3);
         assert_eq!(to.bytes, expected.bytes);
         let mut lost = Encoder::default();
         lost.lost(u64::MAX, &sample_id(10));
         lost.lost(3, &sample_id(10));
-        assert_eq!(copy_process_records(&lost.bytes, &mut to, 2), u64::MAX);
+        copy_process_records(&lost.bytes, &mut to, 2, &mut counts);
+        assert_eq!(counts.written_count(), u64::MAX);
         // A truncated record is not copied.
         let mut to = Encoder::default();
-        copy_process_records(&from.bytes[..from.bytes.len() - 1], &mut to, 2);
+        copy_process_records(&from.bytes[..from.bytes.len() - 1], &mut to, 2, &mut counts);
         assert!(to.bytes.len() < expected.bytes.len());
-        copy_process_records(&[0; 64], &mut to, 2);
+        copy_process_records(&[0; 64], &mut to, 2, &mut counts);
     }
 
     fn own_thread_id() -> u32 {
@@ -404,10 +439,41 @@ mod tests {
         spawn_named_thread();
         let mut to = Encoder::default();
         events.drain_rings(&mut to, 1);
-        assert_eq!(events.nr_lost_records, 0);
+        assert_eq!(events.nr_lost_records(), 0);
         assert!(to.bytes.windows(11).any(|w| w == b"named-later"));
         let drained = to.bytes.len();
         events.drain_rings(&mut to, 1);
         assert_eq!(to.bytes.len(), drained);
+    }
+
+    /// The kernel writes no LOST record for a loss after which it writes no record.
+    #[test]
+    fn r1_9_lost_process_records_at_the_end_are_counted_once() {
+        const NR_RENAMES: usize = 4000;
+        let tid = own_thread_id();
+        let cpu = u32::try_from(rustix::thread::sched_getcpu()).expect("a CPU");
+        let Ok(mut events) = PerfTaskEvents::open_for_threads(|| vec![tid]) else {
+            // The kernel refuses perf_event_open() on this machine, so the test is skipped.
+            return;
+        };
+        if read_lost_count(&events.rings_by_cpu[&cpu].ring).is_none() {
+            // The kernel is older than 6.0, so the test is skipped.
+            return;
+        }
+        let mut to = Encoder::default();
+        let mut rename = |name: &str, n: usize| {
+            let rename_once = || std::fs::write("/proc/thread-self/comm", name);
+            perfmon::on_cpu(cpu, || (0..n).try_for_each(|_| rename_once())).expect("a name");
+            events.drain_rings(&mut to, 1);
+            let reported_by_ring = events.nr_lost_records();
+            events.record_remaining_losses(&mut to, 1);
+            (reported_by_ring, events.nr_lost_records())
+        };
+        let (reported_by_ring, all) = rename("full", NR_RENAMES);
+        assert_eq!(reported_by_ring, 0);
+        // The kernel now writes a LOST record, which counts the same losses.
+        assert_eq!(rename("last", 1), (all, all));
+        let nr_recorded = to.bytes.windows(5).filter(|w| **w == *b"full\0").count();
+        assert_eq!(nr_recorded as u64 + all, NR_RENAMES as u64);
     }
 }

@@ -241,6 +241,11 @@ impl ProcessRecorder {
         }
     }
 
+    /// Records the number of the kernel's records that were lost and that no record counts yet.
+    pub fn record_remaining_losses(&mut self, events: &mut PerfTaskEvents) {
+        events.record_remaining_losses(&mut self.records, self.event_id);
+    }
+
     /// Replaces the older half of the records by the present contents of /proc. Processes that have
     /// ended are missing there. If the name and mappings of an ended process were in the older half
     /// of the records, the process's samples in the next file have no names. If the newer half has
@@ -490,6 +495,7 @@ fn read_exe_file_id(pid: u32) -> Option<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::fixtures::sample;
     use crate::data::record::sizes_and_kinds;
 
     /// Replaces the older half of the records, and returns how many name records of this process
@@ -537,13 +543,7 @@ mod tests {
     fn r1_9_known_process_is_recorded_once() {
         let mut tasks = ProcessRecorder::new(1);
         let pid = std::process::id();
-        let sample = |ip| Sample {
-            ip,
-            pid,
-            tid: pid,
-            time: 100,
-            ..Sample::default()
-        };
+        let sample = |ip| sample(pid, 100, ip);
         let here = r1_9_known_process_is_recorded_once as *const () as u64;
         tasks.record_process_of_sample(&sample(here));
         let records = tasks.record_bytes().len();

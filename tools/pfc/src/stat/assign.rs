@@ -344,12 +344,13 @@ mod tests {
     use super::super::events::Machine;
     use super::*;
 
+    fn resolve_events(machine: &Machine, words: &[&str]) -> Vec<Event> {
+        let resolve = |w: &&str| machine.resolve(w, Path::new("")).expect(w);
+        words.iter().map(resolve).collect()
+    }
+
     fn assign_named_events(machine: &Machine, words: &[&str]) -> RegisterPlan {
-        let events: Vec<Event> = words
-            .iter()
-            .map(|w| machine.resolve(w, Path::new("")).expect(w))
-            .collect();
-        assign(&events, &machine.map)
+        assign(&resolve_events(machine, words), &machine.map)
     }
 
     fn pmd_numbers(plan: &RegisterPlan) -> Vec<i32> {
@@ -379,37 +380,22 @@ mod tests {
         let plan = assign_named_events(&machine, &["branches", "branch-misses", "r1cb", "r148"]);
         assert_eq!(pmd_numbers(&plan), [0, 1, 3, 2]);
         // Two events need counter 2, so only one of the two events fits in an event set.
-        let events: Vec<Event> = ["r148", "r8a3", "branches"]
-            .iter()
-            .map(|w| machine.resolve(w, Path::new("")).expect(w))
-            .collect();
+        let events = resolve_events(&machine, &["r148", "r8a3", "branches"]);
         assert_eq!(pmd_numbers(&assign(&events, &machine.map)), [2, -1, 0]);
         let plan = assign_events_to_sets(&events, &[None; 3], &machine.map).expect("fits");
         assert_eq!(plan.nr_sets, 2);
-        assert_eq!(
-            plan.placements[..2],
-            [EventPlacement::Pmd(2), EventPlacement::Pmd(2)]
-        );
+        assert_eq!(plan.placements[..2], [2, 2].map(EventPlacement::Pmd));
         assert_ne!(plan.set_by_event[0], plan.set_by_event[1]);
         // A PMU with two counters (0 and 1) has no counter 2.
-        (machine.map, machine.model) = (
-            super::super::events::tests::make_test_machine(Vendor::Intel, 2, false).map,
-            0x3c,
-        );
+        machine.map = make_test_machine(Vendor::Intel, 2, false).map;
         assert_eq!(pmd_numbers(&assign_named_events(&machine, &["r148"])), [-2]);
     }
 
     #[test]
     fn r1_16_fixed_counters_follow_general_counters() {
         let machine = make_test_machine(Vendor::Intel, 2, false);
-        let words = [
-            "instructions:u",
-            "branches",
-            "cycles",
-            "branch-misses",
-            "ref-cycles:k",
-        ];
-        let plan = assign_named_events(&machine, &words);
+        let words = "instructions:u branches cycles branch-misses ref-cycles:k";
+        let plan = assign_named_events(&machine, &Vec::from_iter(words.split(' ')));
         assert_eq!(pmd_numbers(&plan), [16, 0, 17, 1, 18]);
         assert_eq!(plan.pmc_values[2], RegisterValue::new(16, 0x132));
     }
@@ -417,10 +403,8 @@ mod tests {
     #[test]
     fn r1_16_excess_events_are_not_counted() {
         let intel = make_test_machine(Vendor::Intel, 1, false);
-        let plan = assign_named_events(
-            &intel,
-            &["branches", "branch-misses", "cycles", "cycles", "r1b7"],
-        );
+        let words = ["branches", "branch-misses", "cycles", "cycles", "r1b7"];
+        let plan = assign_named_events(&intel, &words);
         assert_eq!(pmd_numbers(&plan), [0, -1, 17, -1, -1]);
         assert!(plan.has_uncounted_event);
         let amd = make_test_machine(Vendor::Amd, 2, false);
@@ -431,28 +415,14 @@ mod tests {
     #[test]
     fn r1_12_excess_events_use_several_event_sets() {
         let machine = make_test_machine(Vendor::Amd, 2, true);
-        let words = [
-            "cycles",
-            "cs",
-            "instructions",
-            "branches",
-            "branch-misses",
-            "cycles:u",
-        ];
-        let events: Vec<Event> = words
-            .iter()
-            .map(|w| machine.resolve(w, Path::new("")).expect(w))
-            .collect();
+        let words = "cycles cs instructions branches branch-misses cycles:u";
+        let events = resolve_events(&machine, &Vec::from_iter(words.split(' ')));
         let plan = assign_events_to_sets(&events, &[None; 6], &machine.map).expect("fits");
         assert_eq!((plan.nr_sets, plan.has_uncounted_event), (3, false));
         assert_eq!(plan.placements[1], EventPlacement::Pmd(258));
         for set in 0..3 {
-            let mut pmds: Vec<u16> = plan
-                .pmc_values
-                .iter()
-                .filter(|v| v.set == set)
-                .map(|v| v.number)
-                .collect();
+            let values = plan.pmc_values.iter().filter(|v| v.set == set);
+            let mut pmds: Vec<u16> = values.map(|v| v.number).collect();
             pmds.dedup();
             assert!(pmds.len() <= 2 && !pmds.is_empty());
         }
@@ -461,10 +431,8 @@ mod tests {
         let plan = assign_events_to_sets(&events, &groups, &machine.map).expect("fits");
         assert_eq!(plan.set_by_event[0], plan.set_by_event[2]);
         let groups = [Some(0), None, Some(0), Some(0), None, None];
-        assert_eq!(
-            assign_events_to_sets(&events, &groups, &machine.map),
-            Err((0, 3))
-        );
+        let result = assign_events_to_sets(&events, &groups, &machine.map);
+        assert_eq!(result, Err((0, 3)));
         let plan = assign_events_to_sets(&events[..3], &groups[..3], &machine.map).expect("fits");
         assert_eq!(plan.nr_sets, 0);
     }
@@ -472,14 +440,10 @@ mod tests {
     #[test]
     fn r1_16_code_with_reserved_bits_is_not_supported() {
         let machine = make_test_machine(Vendor::Amd, 2, false);
-        assert_eq!(
-            pmd_numbers(&assign_named_events(&machine, &["r8000000000000c0"])),
-            [-2]
-        );
-        assert_eq!(
-            pmd_numbers(&assign_named_events(&machine, &["r800c0"])),
-            [-2]
-        );
+        let plan = assign_named_events(&machine, &["r8000000000000c0"]);
+        assert_eq!(pmd_numbers(&plan), [-2]);
+        let plan = assign_named_events(&machine, &["r800c0"]);
+        assert_eq!(pmd_numbers(&plan), [-2]);
     }
 
     #[test]

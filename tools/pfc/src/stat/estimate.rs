@@ -226,20 +226,14 @@ mod tests {
         assert!((e.value - 6000.0).abs() < 1e-6 && e.error_bar.expect("known") < 1e-3);
         assert!((e.counted_share - 0.1).abs() < 1e-9);
         let all = sums_of_turns(&[(10, 3), (20, 100)]).estimate_for_time(30);
-        assert_eq!(
-            (all.value, all.counted_share, all.error_bar),
-            (103.0, 1.0, Some(0.0))
-        );
-        assert_eq!(
-            sums_of_turns(&[(10, 3)]).estimate_for_time(30).error_bar,
-            None
-        );
+        let values = (all.value, all.counted_share, all.error_bar);
+        assert_eq!(values, (103.0, 1.0, Some(0.0)));
+        let one = sums_of_turns(&[(10, 3)]).estimate_for_time(30);
+        assert_eq!(one.error_bar, None);
         let none = sums_of_turns(&[(10, 0), (20, 0), (10, 0)]).estimate_for_time(100);
         assert_eq!((none.value, none.error_bar), (0.0, Some(0.0)));
-        assert_eq!(
-            CountSums::default().estimate_for_time(30).counted_share,
-            0.0
-        );
+        let never = CountSums::default().estimate_for_time(30);
+        assert_eq!(never.counted_share, 0.0);
     }
 
     #[test]
@@ -268,10 +262,8 @@ mod tests {
 
     #[test]
     fn r1_12_interval_sums_are_differences() {
-        let (a, b) = (
-            sums_of_turns(&[(10, 5), (20, 7)]),
-            sums_of_turns(&[(10, 5), (20, 7), (5, 50), (6, 9)]),
-        );
+        let a = sums_of_turns(&[(10, 5), (20, 7)]);
+        let b = sums_of_turns(&[(10, 5), (20, 7), (5, 50), (6, 9)]);
         assert_eq!(b.since(&a), sums_of_turns(&[(5, 50), (6, 9)]));
     }
 

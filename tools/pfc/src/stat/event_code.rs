@@ -179,19 +179,21 @@ mod tests {
         let (user, kernel) = (Some((true, false)), Some((false, true)));
         // libpfm4 gives the first code for INST_RETIRED:ANY_P:u:c=1, and the second code for
         // INST_RETIRED:ANY_P:k:c=1.
-        assert_eq!(add_modes_of_libpfm_code(0x151_00c0, None), user);
-        assert_eq!(add_modes_of_libpfm_code(0x152_00c0, None), kernel);
-        assert_eq!(
-            add_modes_of_libpfm_code(0x151_00c0, kernel),
-            Some((true, true))
-        );
-        assert_eq!(add_modes_of_libpfm_code(0x153_00c0, None), None);
-        assert_eq!(add_modes_of_libpfm_code(0x153_00c0, kernel), kernel);
-        // INST_RETIRED:ANY_P:u=0
-        assert_eq!(
-            add_modes_of_libpfm_code(0x50_00c0, None),
-            Some((false, false))
-        );
+        for (code, requested, modes) in [
+            (0x151_00c0, None, user),
+            (0x152_00c0, None, kernel),
+            (0x151_00c0, kernel, Some((true, true))),
+            (0x153_00c0, None, None),
+            (0x153_00c0, kernel, kernel),
+            // INST_RETIRED:ANY_P:u=0
+            (0x50_00c0, None, Some((false, false))),
+        ] {
+            assert_eq!(
+                add_modes_of_libpfm_code(code, requested),
+                modes,
+                "{code:#x}"
+            );
+        }
     }
 
     #[test]

@@ -428,20 +428,16 @@ pub mod tests {
             Vendor::Amd => "# amd-v2\n",
         });
         for n in 0..general {
-            text.push_str(&format!(
-                "PMC{n} S address=0x1 reset=0x0 reserved=0xffffff0000180000\n"
-            ));
-            text.push_str(&format!(
-                "PMD{n} C address=0x1 width=48 pmcs={:#x} rdpmc=0\n",
-                1 << n
-            ));
+            let mask = 1 << n;
+            text += &format!(
+                "PMC{n} S address=0x1 reset=0x0 reserved=0xffffff0000180000\n\
+                 PMD{n} C address=0x1 width=48 pmcs={mask:#x} rdpmc=0\n"
+            );
         }
         if vendor == Vendor::Intel {
             text.push_str("PMC16 F address=0x38d reset=0x0 reserved=0xfffffffffffff888\n");
             for n in 16..19 {
-                text.push_str(&format!(
-                    "PMD{n} C address=0x1 width=48 pmcs=0x10000 rdpmc=0\n"
-                ));
+                text += &format!("PMD{n} C address=0x1 width=48 pmcs=0x10000 rdpmc=0\n");
             }
         }
         if soft {
@@ -496,17 +492,15 @@ pub mod tests {
             let code = code_of(&event);
             (code.counts_user, code.counts_kernel, event.name)
         };
-        assert_eq!(modes(&machine, "cycles"), (true, true, "cycles".into()));
-        assert_eq!(
-            modes(&machine, "cycles:u"),
-            (true, false, "cycles:u".into())
-        );
-        assert_eq!(modes(&machine, "r1c2:k"), (false, true, "r1c2:k".into()));
+        for (word, user, kernel) in [
+            ("cycles", true, true),
+            ("cycles:u", true, false),
+            ("r1c2:k", false, true),
+            ("cycles:uk", true, true),
+        ] {
+            assert_eq!(modes(&machine, word), (user, kernel, word.into()));
+        }
         assert!(modes(&machine, "r1c2:u:k").0);
-        assert_eq!(
-            modes(&machine, "cycles:uk"),
-            (true, true, "cycles:uk".into())
-        );
         machine.is_privileged = false;
         assert_eq!(modes(&machine, "cycles"), (true, false, "cycles:u".into()));
         assert!(machine.resolve(":u", Path::new("")).is_err());
@@ -516,10 +510,8 @@ pub mod tests {
     #[test]
     fn r1_16_raw_codes_keep_non_mode_bits() {
         let machine = make_test_machine(Vendor::Intel, 4, false);
-        assert_eq!(
-            code_of(&resolve(&machine, "r5301c2")).select,
-            0x01_01c2 & !NON_EVENT_BITS
-        );
+        let select = code_of(&resolve(&machine, "r5301c2")).select;
+        assert_eq!(select, 0x01_01c2 & !NON_EVENT_BITS);
         assert_eq!(code_of(&resolve(&machine, "r20c0")).fixed_counter, None);
         assert_eq!(code_of(&resolve(&machine, "rc0")).fixed_counter, Some(0));
     }

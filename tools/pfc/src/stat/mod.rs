@@ -81,6 +81,7 @@ const READ_COUNTS_ACTION: &str = "read the counts of a context";
 pub const WAIT: &str = "wait for signals and children";
 
 /// The result of one run; the option `-r` makes several runs.
+#[derive(Default)]
 pub struct RunResult {
     /// The sums of each counted event, in the order of [`ContextConfig::count_sources`].
     pub event_sums: Vec<CountSums>,
@@ -94,10 +95,7 @@ pub struct RunResult {
 
 pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCode, Failure> {
     let target = select_target(&args.targets, "count", !args.command.is_empty())?;
-    let scope = match target {
-        Target::Cpus(_) => Scope::System,
-        _ => Scope::Thread,
-    };
+    let scope = target.scope();
     load_modules();
     let machine = Machine::read(target.cpus())?;
     let (events, groups) = match args.events.is_empty() {

@@ -452,11 +452,12 @@ mod tests {
 
     #[test]
     fn r1_16_csv_has_fields_of_perf() {
-        let events = [
-            make_event("task-clock", "msec", 1e-6),
-            make_event("cs", "", 1.0),
-            make_event("x", "", 1.0),
+        let names = [
+            ("task-clock", "msec", 1e-6),
+            ("cs", "", 1.0),
+            ("x", "", 1.0),
         ];
+        let events = names.map(|(name, unit, scale)| make_event(name, unit, scale));
         let plan = RegisterPlan {
             placements: vec![
                 EventPlacement::Pmd(257),
@@ -467,9 +468,8 @@ mod tests {
         };
         let run = |clock, switches| RunResult {
             event_sums: [clock, switches, clock].map(CountSums::from_value).to_vec(),
-            uncounted_time_by_cpu: BTreeMap::new(),
             elapsed: Duration::from_secs(2),
-            cpu_seconds: (0.0, 0.0),
+            ..RunResult::default()
         };
         let sources = [257, 258, 257].map(CountSource::AllSets);
         let report = make_report(&events, &plan, &sources);
@@ -477,66 +477,47 @@ mod tests {
             let rows = report.make_rows(runs);
             rows.iter().map(|r| r.format_csv(",", at)).collect()
         };
-        assert_eq!(
-            lines(&[run(1_000_000_000, 7)], None),
-            [
-                "1000.00,msec,task-clock,1000000000,100.00,0.500,CPUs utilized",
-                "7,,cs,1000000000,100.00,7.000,/sec",
-                "<not counted>,,x,0,100.00,,",
-            ]
-        );
-        let lines = lines(
-            &[run(1_000_000_000, 9), run(1_000_000_000, 11)],
-            Some(Duration::from_millis(1500)),
-        );
-        assert_eq!(
-            lines[1],
-            "1.500000000,10,,cs,10.00%,1000000000,100.00,10.000,/sec"
-        );
+        let expected = [
+            "1000.00,msec,task-clock,1000000000,100.00,0.500,CPUs utilized",
+            "7,,cs,1000000000,100.00,7.000,/sec",
+            "<not counted>,,x,0,100.00,,",
+        ];
+        assert_eq!(lines(&[run(1_000_000_000, 7)], None), expected);
+        let runs = [9, 11].map(|switches| run(1_000_000_000, switches));
+        let lines = lines(&runs, Some(Duration::from_millis(1500)));
+        let expected = "1.500000000,10,,cs,10.00%,1000000000,100.00,10.000,/sec";
+        assert_eq!(lines[1], expected);
     }
 
     /// The time for which a CPU was not counted is a row in each format.
     #[test]
     fn r9_6_uncounted_cpu_time_has_a_row() {
         let run = |ms| RunResult {
-            event_sums: Vec::new(),
             uncounted_time_by_cpu: BTreeMap::from([(1, Duration::from_millis(ms))]),
             elapsed: Duration::from_secs(9),
-            cpu_seconds: (0.0, 0.0),
+            ..RunResult::default()
         };
         let events = uncounted_time_events(&[run(2301)]);
         let [(event, ns)] = &events[..] else {
             panic!("{} rows", events.len());
         };
         let row = ReportRow::for_measured_time(event, *ns, false);
-        assert_eq!(
-            row.format_text(None, false).trim(),
-            "2,301.00 msec not-counted:cpu1"
-        );
-        assert_eq!(
-            row.format_csv(",", Some(Duration::from_millis(1500))),
-            "1.500000000,2301.00,msec,not-counted:cpu1,2301000000,100.00,,"
-        );
-        assert!(row
-            .format_json(None)
-            .contains(r#""event":"not-counted:cpu1""#));
+        let text = row.format_text(None, false);
+        assert_eq!(text.trim(), "2,301.00 msec not-counted:cpu1");
+        let csv = row.format_csv(",", Some(Duration::from_millis(1500)));
+        let expected = "1.500000000,2301.00,msec,not-counted:cpu1,2301000000,100.00,,";
+        assert_eq!(csv, expected);
+        let json = row.format_json(None);
+        assert!(json.contains(r#""event":"not-counted:cpu1""#));
         assert_eq!(uncounted_time_events(&[run(2), run(4)])[0].1, 3e6);
         assert!(uncounted_time_events(&[]).is_empty());
     }
 
     #[test]
     fn r1_12_multiplexed_count_shows_time_share() {
-        let events = [
-            make_event("a", "", 1.0),
-            make_event("b", "", 1.0),
-            make_event("c", "", 1.0),
-        ];
+        let events = ["a", "b", "c"].map(|name| make_event(name, "", 1.0));
         let plan = RegisterPlan {
-            placements: vec![
-                EventPlacement::Pmd(0),
-                EventPlacement::Pmd(0),
-                EventPlacement::Pmd(1),
-            ],
+            placements: [0, 0, 1].map(EventPlacement::Pmd).to_vec(),
             set_by_event: vec![0, 1, 1],
             nr_sets: 2,
             ..RegisterPlan::default()
@@ -559,9 +540,8 @@ mod tests {
                 set_run(7, 600),
                 CountSums::from_value(800),
             ],
-            uncounted_time_by_cpu: BTreeMap::new(),
             elapsed: Duration::from_secs(1),
-            cpu_seconds: (0.0, 0.0),
+            ..RunResult::default()
         };
         let sources = [
             CountSource::OneSet(0, 0),
@@ -571,15 +551,10 @@ mod tests {
         ];
         let mut report = make_report(&events, &plan, &sources);
         let text_lines = |report: &StatReport<'_>| -> Vec<String> {
-            let lines = report.make_rows(std::slice::from_ref(&run));
+            let rows = report.make_rows(std::slice::from_ref(&run));
+            let lines = rows.iter().map(|row| row.format_text(None, false));
             lines
-                .iter()
-                .map(|r| {
-                    r.format_text(None, false)
-                        .split_whitespace()
-                        .collect::<Vec<_>>()
-                        .join(" ")
-                })
+                .map(|l| Vec::from_iter(l.split_whitespace()).join(" "))
                 .collect()
         };
         let lines = text_lines(&report);

@@ -220,28 +220,20 @@ mod tests {
             missing_reason: None,
         };
         let row = |short| ReportRow {
-            event: &event,
             value: Ok(7.0),
             counted_ns: 5,
-            counted_share: None,
-            error_bar: None,
-            share_if_refused: None,
-            std_error_percent: None,
-            derived_metric: None,
             missing_count_causes: short,
+            ..ReportRow::for_measured_time(&event, 5.0, false)
         };
         let whole = row(MissingCountCauses::NONE);
         let short = row(MissingCountCauses::EVICTED.union(MissingCountCauses::FAULT));
         assert!(!whole.format_text(None, false).contains("short"));
         assert!(short.format_text(None, false).ends_with("cycles  (short)"));
         assert_eq!(whole.format_csv(",", None), "7,,cycles,5,100.00,,");
-        assert_eq!(
-            short.format_csv(",", None),
-            "7,,cycles,5,100.00,,,,fault+evicted"
-        );
+        let csv = short.format_csv(",", None);
+        assert_eq!(csv, "7,,cycles,5,100.00,,,,fault+evicted");
         assert!(!whole.format_json(None).contains("short"));
-        assert!(short
-            .format_json(None)
-            .contains(r#""short":["fault","evicted"]"#));
+        let json = short.format_json(None);
+        assert!(json.contains(r#""short":["fault","evicted"]"#));
     }
 }

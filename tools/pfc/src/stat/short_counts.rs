@@ -153,79 +153,56 @@ impl IncompleteTargets {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{MissingCountCauses as Causes, *};
 
     #[test]
     fn r9_6_each_cause_has_a_name_and_a_sentence() {
         let mut shorts = IncompleteTargets::default();
         assert!(shorts.cause_sentences(Scope::Thread, "counting").is_empty());
-        shorts.add(7, MissingCountCauses::NONE);
-        shorts.add(12, MissingCountCauses::EVICTED);
+        shorts.add(7, Causes::NONE);
+        shorts.add(12, Causes::EVICTED);
         let sentences = shorts.cause_sentences(Scope::Thread, "counting");
-        assert_eq!(sentences.len(), 1);
-        assert!(
-            sentences[0].starts_with("counting thread 12 ended early: "),
-            "{sentences:?}"
-        );
-        shorts.add(
-            13,
-            MissingCountCauses::EVICTED.union(MissingCountCauses::FAULT),
-        );
+        let [evicted] = &sentences[..] else {
+            panic!("{sentences:?}");
+        };
+        assert!(evicted.starts_with("counting thread 12 ended early: "));
+        shorts.add(13, Causes::EVICTED.union(Causes::FAULT));
         let sentences = shorts.cause_sentences(Scope::System, "sampling");
-        assert!(
-            sentences[0].starts_with("sampling CPU 13 ended early: "),
-            "{sentences:?}"
-        );
-        assert!(
-            sentences[1].starts_with("sampling 2 CPUs (12 and others) ended"),
-            "{sentences:?}"
-        );
-        assert_eq!(
-            MissingCountCauses::EVICTED
-                .union(MissingCountCauses::FAULT)
-                .names(),
-            ["fault", "evicted"]
-        );
-        assert_eq!(
-            MissingCountCauses::UNKNOWN_REASON
-                .union(MissingCountCauses::NONE)
-                .names(),
-            ["short"]
-        );
-        assert_eq!(
-            MissingCountCauses::UNKNOWN_REASON
-                .union(MissingCountCauses::EVICTED)
-                .names(),
-            ["evicted"]
-        );
+        for (sentence, begin) in sentences.iter().zip([
+            "sampling CPU 13 ended early: ",
+            "sampling 2 CPUs (12 and others) ended",
+        ]) {
+            assert!(sentence.starts_with(begin), "{sentences:?}");
+        }
+        assert_eq!(sentences.len(), 2);
+        for (one, other, names) in [
+            (Causes::EVICTED, Causes::FAULT, &["fault", "evicted"][..]),
+            (Causes::UNKNOWN_REASON, Causes::NONE, &["short"]),
+            (Causes::UNKNOWN_REASON, Causes::EVICTED, &["evicted"]),
+            (
+                Causes::UNKNOWN_REASON,
+                Causes::UNSUITABLE_CPU,
+                &["elsewhere"],
+            ),
+        ] {
+            assert_eq!(one.union(other).names(), names);
+        }
     }
 
     #[test]
     fn r9_6_time_on_unsuitable_cpus_is_a_cause() {
         let causes = |flags, elsewhere| {
-            MissingCountCauses::from_status(&Status {
+            Causes::from_status(&Status {
                 flags,
                 elsewhere,
                 ..Status::default()
             })
         };
         assert!(causes(status::STARTED, 0).is_none());
-        assert_eq!(
-            causes(status::STARTED, 1),
-            MissingCountCauses::UNSUITABLE_CPU
-        );
-        assert_eq!(
-            causes(status::ELSEWHERE, 0),
-            MissingCountCauses::UNSUITABLE_CPU
-        );
-        assert_eq!(
-            MissingCountCauses::UNKNOWN_REASON
-                .union(MissingCountCauses::UNSUITABLE_CPU)
-                .names(),
-            ["elsewhere"]
-        );
+        assert_eq!(causes(status::STARTED, 1), Causes::UNSUITABLE_CPU);
+        assert_eq!(causes(status::ELSEWHERE, 0), Causes::UNSUITABLE_CPU);
         let mut shorts = IncompleteTargets::default();
-        shorts.add(5, MissingCountCauses::UNSUITABLE_CPU);
+        shorts.add(5, Causes::UNSUITABLE_CPU);
         let sentences = shorts.cause_sentences(Scope::Thread, "sampling");
         assert!(sentences[0].starts_with("sampling thread 5 omitted the time "));
     }
@@ -233,18 +210,14 @@ mod tests {
     #[test]
     fn r9_6_time_offline_and_on_unsuitable_cpus_is_no_early_end() {
         let mut shorts = IncompleteTargets::default();
-        shorts.add(1, MissingCountCauses::OFFLINE);
-        shorts.add(2, MissingCountCauses::UNSUITABLE_CPU);
+        shorts.add(1, Causes::OFFLINE);
+        shorts.add(2, Causes::UNSUITABLE_CPU);
         assert!(!shorts.has_early_end());
-        for cause in [
-            MissingCountCauses::FAULT,
-            MissingCountCauses::EVICTED,
-            MissingCountCauses::UNKNOWN_REASON,
-        ] {
+        for cause in [Causes::FAULT, Causes::EVICTED, Causes::UNKNOWN_REASON] {
             let mut shorts = shorts.clone();
             shorts.add(1, cause);
             // The reason is known to be that the CPU was offline.
-            let is_known = cause == MissingCountCauses::UNKNOWN_REASON;
+            let is_known = cause == Causes::UNKNOWN_REASON;
             assert_eq!(shorts.has_early_end(), !is_known);
             shorts.add(3, cause);
             assert!(shorts.has_early_end());
@@ -253,19 +226,14 @@ mod tests {
 
     #[test]
     fn r9_6_end_message_means_offline_cpu() {
-        assert!(MissingCountCauses::from_message(Message::End, Scope::Thread).is_none());
-        assert_eq!(
-            MissingCountCauses::from_message(Message::End, Scope::System),
-            MissingCountCauses::OFFLINE
-        );
-        assert_eq!(
-            MissingCountCauses::from_message(Message::Fault, Scope::Thread),
-            MissingCountCauses::FAULT
-        );
-        assert_eq!(
-            MissingCountCauses::from_message(Message::Evicted, Scope::Thread),
-            MissingCountCauses::EVICTED
-        );
-        assert!(MissingCountCauses::from_message(Message::Other(9), Scope::System).is_none());
+        for (message, scope, causes) in [
+            (Message::End, Scope::Thread, Causes::NONE),
+            (Message::End, Scope::System, Causes::OFFLINE),
+            (Message::Fault, Scope::Thread, Causes::FAULT),
+            (Message::Evicted, Scope::Thread, Causes::EVICTED),
+            (Message::Other(9), Scope::System, Causes::NONE),
+        ] {
+            assert_eq!(Causes::from_message(message, scope), causes);
+        }
     }
 }

@@ -8,6 +8,8 @@ use std::path::Path;
 
 use crate::cli::{StatArgs, TargetArgs};
 use crate::error::{Failure, TryingTo};
+use perfmon::Scope;
+
 use crate::hotplug::{online_cpus, ONLINE};
 use crate::text_file;
 
@@ -30,6 +32,14 @@ impl Target {
         match self {
             Self::Cpus(cpus) => Some(cpus),
             Self::Command | Self::Threads(_) => None,
+        }
+    }
+
+    /// Returns the scope of the contexts that count.
+    pub fn scope(&self) -> Scope {
+        match self {
+            Self::Cpus(_) => Scope::System,
+            Self::Command | Self::Threads(_) => Scope::Thread,
         }
     }
 }

@@ -168,34 +168,27 @@ mod tests {
 
     #[test]
     fn r3_10_caret_marks_filter_error_position() {
-        let error = filter::Error {
-            position: 4,
-            message: "a number".to_owned(),
+        let error = |position, message: &str| filter::Error {
+            position,
+            message: message.to_owned(),
         };
-        let text = filter_error_message("é > x\n", &error);
+        let text = filter_error_message("é > x\n", &error(4, "a number"));
         assert_eq!(text, "invalid filter: a number\n  é > x\\n\n     ^");
-        let beyond = filter::Error {
-            position: 99,
-            message: "more".to_owned(),
-        };
-        assert!(filter_error_message("a", &beyond).ends_with("\n   ^"));
+        assert!(filter_error_message("a", &error(99, "more")).ends_with("\n   ^"));
     }
 
     #[test]
     fn r3_8_warning_lists_markers_if_none_matches() {
         let names = string_set(&["app:begin", "app:end"]);
         let globs = |words: &[&str]| -> Vec<String> { words.iter().map(|w| (*w).into()).collect() };
-        assert_eq!(
-            globs_of_program_markers(&globs(&["kernel:sched_switch"])),
-            None
-        );
+        let kernel_only = globs(&["kernel:sched_switch"]);
+        assert_eq!(globs_of_program_markers(&kernel_only), None);
         assert_eq!(globs_of_program_markers(&[]), Some(Vec::new()));
         let both = globs(&["kernel:sched_switch", "app:*"]);
         assert_eq!(globs_of_program_markers(&both), Some(globs(&["app:*"])));
         let wanted = |words: &[&str]| {
-            names
-                .iter()
-                .any(|name| matches_any_glob(&globs(words), name))
+            let globs = globs(words);
+            names.iter().any(|name| matches_any_glob(&globs, name))
         };
         assert!(wanted(&["app:*"]) && wanted(&["x", "app:end"]) && wanted(&[]));
         assert!(!wanted(&["app"]));

@@ -12,7 +12,7 @@ use serde_json::{json, Value};
 
 use crate::error::Failure;
 use crate::output::Out;
-use crate::table::{Align, Table};
+use crate::table::Table;
 use crate::time;
 use crate::trace::args::ListArgs;
 use crate::units::format_size;
@@ -38,16 +38,8 @@ pub fn run(args: &ListArgs, out: &mut Out) -> Result<(), Failure> {
 }
 
 fn build_trace_table(traces: &[Info]) -> Table {
-    let mut table = Table::new()
-        .with_column("NAME", Align::Left)
-        .with_column("USER", Align::Right)
-        .with_column("SINCE", Align::Left)
-        .with_column("BUFFER", Align::Right)
-        .with_column("PROCESSES", Align::Right)
-        .with_column("MEMORY", Align::Right)
-        .with_column("LOST", Align::Right)
-        .with_column("MODE", Align::Left)
-        .with_column("MARKERS", Align::Left);
+    let mut table =
+        Table::new().with_columns("NAME|>USER|SINCE|>BUFFER|>PROCESSES|>MEMORY|>LOST|MODE|MARKERS");
     for info in traces {
         let cells = vec![
             info.name.clone(),
@@ -139,11 +131,7 @@ fn print_markers(device: &Device, json: bool, out: &mut Out) -> Result<(), Failu
         message!("pfc: no running program that you may trace has markers");
         return Ok(());
     }
-    let mut table = Table::new()
-        .with_column("MARKER", Align::Left)
-        .with_column("PROCESSES", Align::Right)
-        .with_column("OF", Align::Left)
-        .with_column("FIELDS", Align::Left);
+    let mut table = Table::new().with_columns("MARKER|>PROCESSES|OF|FIELDS");
     for ((name, fields), processes) in &groups {
         let cells = vec![
             name.clone(),

@@ -12,7 +12,7 @@ use perftrace_reader::{Error, Info};
 use rustix::system::uname;
 
 use crate::error::Failure;
-use crate::output::{stdout, Out};
+use crate::output::{check_stdout_open, stdout, Out};
 use crate::trace::args::OutputFormat;
 use crate::units::format_size;
 
@@ -161,6 +161,7 @@ fn create_output(
             Box::new(Perfetto::new(stdout, about)?)
         }
         (OutputFormat::Text, None) => {
+            check_stdout_open()?;
             let has_colour =
                 stdout().is_terminal() && Out::open_stream(None).is_ok_and(|o| o.is_coloured());
             let to: Box<dyn Write> = Box::new(stdout());

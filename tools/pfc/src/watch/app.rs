@@ -12,17 +12,19 @@ use crate::watch::sampler::{InstanceRow, IntervalFrame};
 const INTERVAL_CHOICES_MS: &[u64] = &[100, 200, 500, 1000, 2000, 5000, 10_000, 60_000];
 
 /// The sort order of the rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SortOrder {
+    #[default]
     Rate,
     Name,
     Total,
 }
 
 /// The effect of typed characters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InputMode {
     /// No text is typed: each key is a command.
+    #[default]
     Commands,
     /// The filter: only instances whose names contain the typed text are shown.
     Filter,
@@ -31,6 +33,7 @@ pub enum InputMode {
 }
 
 /// The state of the screen of `pfc watch`.
+#[derive(Default)]
 pub struct WatchApp {
     pub frame: IntervalFrame,
     /// The error message of the last attempt to read a new frame, if this attempt failed.
@@ -63,24 +66,9 @@ pub struct WatchApp {
 impl WatchApp {
     pub fn new(interval: Duration) -> Self {
         Self {
-            frame: IntervalFrame::default(),
-            frame_error: None,
-            sort: SortOrder::Rate,
-            is_reversed: false,
-            input_mode: InputMode::Commands,
-            filter_text: String::new(),
-            search_text: String::new(),
-            is_paused: false,
-            shows_help: false,
-            shows_detail: false,
-            hide_zero: false,
-            hide_dormant: false,
             interval,
-            is_quitting: false,
-            selected_number: None,
-            first_row_index: 0,
             nr_visible_rows: 1,
-            shown_row_indices: Vec::new(),
+            ..Self::default()
         }
     }
 

@@ -73,25 +73,19 @@ mod tests {
     #[test]
     fn pfc_bars_share_cells_when_there_are_many_cpus() {
         let on = [true; 4];
-        assert_eq!(
-            draw_cpu_bars(&[0, 1, 4, 8], &on, fit_cpu_bars(4, 4)),
-            "·▁▄█"
-        );
-        assert_eq!(
-            draw_cpu_bars(&[0, 1, 4, 8], &on, fit_cpu_bars(4, 12)),
-            "·· ▁▁ ▄▄ ██"
-        );
-        assert_eq!(draw_cpu_bars(&[0, 1, 4, 8], &on, fit_cpu_bars(4, 2)), "▁█");
-        assert_eq!(
-            draw_cpu_bars(&[0, 5], &[false, false], fit_cpu_bars(2, 2)),
-            "x█"
-        );
+        for (cells, bars) in [(4, "·▁▄█"), (12, "·· ▁▁ ▄▄ ██"), (2, "▁█")]
+        {
+            let text = draw_cpu_bars(&[0, 1, 4, 8], &on, fit_cpu_bars(4, cells));
+            assert_eq!(text, bars);
+        }
+        let offline = draw_cpu_bars(&[0, 5], &[false, false], fit_cpu_bars(2, 2));
+        assert_eq!(offline, "x█");
         assert_eq!(draw_cpu_bars(&[], &[], fit_cpu_bars(0, 9)), "");
         assert_eq!(draw_cpu_bars(&[i64::MIN, 3], &on, fit_cpu_bars(2, 2)), "█▁");
         for cpus in 1..300 {
             for cells in 1..100 {
-                let text =
-                    draw_cpu_bars(&vec![1; cpus], &vec![true; cpus], fit_cpu_bars(cpus, cells));
+                let fit = fit_cpu_bars(cpus, cells);
+                let text = draw_cpu_bars(&vec![1; cpus], &vec![true; cpus], fit);
                 assert!(text.chars().count() <= cells, "{cpus} in {cells}");
             }
         }

@@ -9,7 +9,7 @@ use crate::cli::WatchArgs;
 use crate::error::Failure;
 use crate::live::next_due;
 use crate::output::{Out, Style};
-use crate::table::{Align, Table};
+use crate::table::Table;
 use crate::time;
 use crate::watch::sampler::{CounterSampler, InstanceRow, IntervalFrame};
 
@@ -58,11 +58,7 @@ fn print_frame_table(frame: &IntervalFrame, lines: usize, out: &mut Out) -> Resu
     }
     writeln!(out, "{}", out.paint(Style::Dim, &head))?;
 
-    let mut table = Table::new()
-        .with_column("NAME", Align::Left)
-        .with_column("PER SECOND", Align::Right)
-        .with_column("TOTAL", Align::Right)
-        .with_column("", Align::Left);
+    let mut table = Table::new().with_columns("NAME|>PER SECOND|>TOTAL|");
     for row in rows.into_iter().take(lines) {
         let note = match (row.is_live, row.is_new()) {
             (false, _) => "dormant",

@@ -83,15 +83,10 @@ impl TestScreen {
     fn shown_names(&mut self) -> Vec<String> {
         let screen = self.render_screen();
         let rows = screen.lines().skip(2).take(self.app.nr_visible_rows);
-        rows.map(|l| {
-            l.trim_matches('"')
-                .split(' ')
-                .next()
-                .unwrap_or("")
-                .to_owned()
-        })
-        .filter(|n| !n.is_empty())
-        .collect()
+        rows.filter_map(|l| l.trim_matches('"').split(' ').next())
+            .filter(|name| !name.is_empty())
+            .map(str::to_owned)
+            .collect()
     }
 }
 
@@ -118,24 +113,16 @@ fn pfc_watch_sorts_filters_and_finds() {
     rig.add_to_counter("y/three", 0, 5);
     rig.add_to_counter("x/two", 0, 50);
     rig.take_frame();
-    assert_eq!(
-        rig.type_keys("n").shown_names(),
-        ["x/one", "x/two", "y/three"]
-    );
-    assert_eq!(
-        rig.type_keys("n").shown_names(),
-        ["y/three", "x/two", "x/one"]
-    );
-    assert_eq!(
-        rig.type_keys("t").shown_names(),
-        ["x/two", "y/three", "x/one"]
-    );
-    assert_eq!(rig.type_keys("/X/\n").shown_names(), ["x/two", "x/one"]);
+    for (keys, names) in [
+        ("n", &["x/one", "x/two", "y/three"][..]),
+        ("n", &["y/three", "x/two", "x/one"][..]),
+        ("t", &["x/two", "y/three", "x/one"][..]),
+        ("/X/\n", &["x/two", "x/one"][..]),
+    ] {
+        assert_eq!(rig.type_keys(keys).shown_names(), names);
+    }
     assert!(rig.render_screen().contains("2 of 3 instances"));
-    assert_eq!(
-        rig.type_keys("/o\x08o\n").shown_names(),
-        ["x/one"].map(|_| "x/one")
-    );
+    assert_eq!(rig.type_keys("/o\x08o\n").shown_names(), ["x/one"]);
     assert_eq!(rig.type_keys("\x1b").shown_names().len(), 3);
     assert_eq!(rig.type_keys("z").shown_names(), ["x/two", "y/three"]);
     rig.type_keys("zfthree");

@@ -3,9 +3,10 @@
 //! Test support: a fake device file for `pfc`, and functions that run `pfc` as a user does.
 #![allow(dead_code, reason = "each test program uses its part")]
 
+use std::io::Read;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use counters_rules::abi::{Kind, Unit};
 use counters_rules::spec::Spec;
@@ -162,10 +163,31 @@ impl Drop for KillOnDrop {
     }
 }
 
-/// Returns the time to wait for something on a slow machine: `seconds`, multiplied by the
-/// environment variable PATIENCE if PATIENCE is set.
-#[allow(dead_code, reason = "not all tests wait")]
-pub fn patience(seconds: u64) -> Duration {
-    let times = std::env::var("PATIENCE").ok().and_then(|n| n.parse().ok());
-    Duration::from_secs(seconds * times.unwrap_or(1u64))
+/// Waits until `is_done` returns true. Fails with the message `problem` if this takes too long.
+#[track_caller]
+pub fn wait_until(problem: &str, mut is_done: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_done() {
+        assert!(begun.elapsed() < fuzz::patience(120), "{problem}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Waits until a child process has ended. Returns its exit status, or `None` if a signal killed it.
+#[track_caller]
+pub fn wait_for_exit(child: &mut Child) -> Option<i32> {
+    let mut status = None;
+    wait_until("the process does not end", || {
+        status = child.try_wait().expect("a child");
+        status.is_some()
+    });
+    status.and_then(|status| status.code())
+}
+
+/// Returns what a process, which has ended, has written to its piped stderr.
+pub fn read_stderr(child: &mut Child) -> String {
+    let mut bytes = Vec::new();
+    let mut stderr = child.stderr.take().expect("piped");
+    stderr.read_to_end(&mut bytes).expect("a read");
+    String::from_utf8(bytes).expect("text")
 }

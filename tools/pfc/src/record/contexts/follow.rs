@@ -7,9 +7,9 @@ use std::io;
 use perfmon::ring::Ring;
 use perfmon::Context;
 
-use super::lost::LostRecordCounts;
 use super::{Contexts, SamplingContext, SamplingPmdConfig};
 use crate::record::freq::FreqController;
+use crate::record::lost::LostRecordCounts;
 use crate::record::tasks::now;
 use crate::stat::command::FollowedThreadHandler;
 

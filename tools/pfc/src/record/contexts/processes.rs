@@ -106,7 +106,7 @@ impl Contexts {
         let mut problems: Vec<String> = self.unopened_events_problem.iter().cloned().collect();
         let consequence = MISSING_RECORDS_CONSEQUENCE;
         if let Some(events) = &self.perf_task_events {
-            if let lost @ 1.. = events.nr_lost_records {
+            if let lost @ 1.. = events.nr_lost_records() {
                 problems.push(describe_lost_process_records(lost));
             }
             for (cpu, error) in &events.reopen_errors_by_cpu {

@@ -139,6 +139,7 @@ fn read_region_build_id(pid: u32, region: &Region) -> Vec<u8> {
 mod tests {
     use super::super::KnownProcess;
     use super::*;
+    use crate::data::fixtures::{region, sample_id};
     use crate::data::Encoder;
     use std::time::Duration;
 
@@ -168,20 +169,10 @@ mod tests {
         let mut encoder = Encoder::default();
         for (time, start, end, inode, path) in mappings {
             let region = Region {
-                start: *start,
-                end: *end,
                 inode: *inode,
-                path: path.into(),
-                ..Region::default()
+                ..region(*start, *end, *path)
             };
-            let sample_id = SampleId {
-                pid,
-                tid: pid,
-                time: *time,
-                cpu: 0,
-                id: 1,
-            };
-            encoder.mmap2(&region, &sample_id);
+            encoder.mmap2(&region, &sample_id(pid, *time));
         }
         encoder.bytes
     }

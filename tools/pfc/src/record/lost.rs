@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Counts the lost records of a ring, so that the output has LOST records for all of them. A ring
-//! gets a LOST record only when another record is written after the loss. The ring also has a count
-//! of lost records, which is complete.
+//! gets a LOST record only when another record is written after the loss. The kernel also has a
+//! count of lost records, which is complete.
 
-/// Counts of the lost records of one ring.
+/// Counts of the lost records of one ring, or of several rings together.
 #[derive(Debug, Default)]
 pub struct LostRecordCounts {
-    /// The ring's count of lost records when the ring was last read.
+    /// The kernel's count of lost records when the count was last read.
     ring_total: u64,
-    /// The sum of the LOST records that were read from the ring.
+    /// The sum of the LOST records that were read from the ring or rings.
     reported_by_ring: u64,
     /// The sum of the LOST records that were written to the output.
     written_to_output: u64,
@@ -24,7 +24,7 @@ impl LostRecordCounts {
         self.mark_written_up_to(self.reported_by_ring)
     }
 
-    /// Sets the ring's count of lost records. Returns the number of records that were lost since
+    /// Sets the kernel's count of lost records. Returns the number of records that were lost since
     /// the last call.
     pub fn update_ring_total(&mut self, total: u64) -> u64 {
         let before = std::mem::replace(&mut self.ring_total, total);
@@ -35,6 +35,11 @@ impl LostRecordCounts {
     /// writes a LOST record with this number.
     pub fn take_unwritten_count(&mut self) -> u64 {
         self.mark_written_up_to(self.ring_total)
+    }
+
+    /// Returns the number of lost records that the LOST records in the output count.
+    pub fn written_count(&self) -> u64 {
+        self.written_to_output
     }
 
     fn mark_written_up_to(&mut self, lost: u64) -> u64 {
@@ -61,5 +66,6 @@ mod tests {
         assert_eq!(lost.update_ring_total(9), 4);
         assert_eq!(lost.take_unwritten_count(), 0);
         assert_eq!(lost.add_lost_record(u64::MAX), u64::MAX - 9);
+        assert_eq!(lost.written_count(), u64::MAX);
     }
 }

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Values for tests of files of samples: an event, and the contents of records.
+
+use std::ffi::OsString;
+
+use perfmon::ring::Sample;
+
+use super::record::Region;
+use super::{Attribute, SampleId};
+
+/// Returns the attribute of an event with the ID 1.
+pub fn test_event() -> Attribute {
+    Attribute {
+        id: 1,
+        ..Attribute::default()
+    }
+}
+
+/// Returns the attributes of the events `cycles:u` and `faults`, whose IDs are 1 and 2.
+pub fn two_test_events() -> [Attribute; 2] {
+    [("cycles:u", 1), ("faults", 2)].map(|(name, id)| Attribute {
+        name: name.to_owned(),
+        period: 1000,
+        id,
+        ..Attribute::default()
+    })
+}
+
+/// Returns the sample ID for a record of a process, whose event has the ID 1.
+pub fn sample_id(pid: u32, time: u64) -> SampleId {
+    SampleId {
+        pid,
+        tid: pid,
+        time,
+        cpu: 0,
+        id: 1,
+    }
+}
+
+/// Returns a mapping of the file at `path`.
+pub fn region(start: u64, end: u64, path: impl Into<OsString>) -> Region {
+    Region {
+        start,
+        end,
+        path: path.into(),
+        ..Region::default()
+    }
+}
+
+/// Returns a sample in the first thread of a process.
+pub fn sample(pid: u32, time: u64, ip: u64) -> Sample {
+    Sample {
+        ip,
+        pid,
+        tid: pid,
+        time,
+        ..Sample::default()
+    }
+}
