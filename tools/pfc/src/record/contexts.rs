@@ -312,11 +312,12 @@ impl Contexts {
         }
         self.record_gaps(MonitoredCpus::take_gaps);
         self.drain_perf_task_events();
-        if let Some(events) = &mut self.perf_task_events {
-            self.tasks.record_remaining_losses(events);
-        }
         for target in &targets {
             self.set_flight_recorder_paused(*target, false);
+        }
+        // Reading a count takes a system call for each event, and a paused context drops samples.
+        if let Some(events) = &mut self.perf_task_events {
+            self.tasks.record_remaining_losses(events);
         }
         if self.is_flight_recorder {
             let ended: Vec<u32> = self
