@@ -472,6 +472,15 @@ impl Contexts {
         !has_open_gap && self.contexts_by_target.values().all(|live| live.has_ended)
     }
 
+    /// Returns true if the thread has no context, or its context has ended because the thread has
+    /// exited. The caller has read the messages of the contexts, and then called
+    /// [`Self::find_problems`].
+    pub fn has_thread_exited(&self, thread: u32) -> bool {
+        let context = self.contexts_by_target.get(&thread);
+        context.is_none_or(|live| live.has_ended)
+            && !self.incomplete_targets.has_ended_early(thread)
+    }
+
     /// Prints warnings about CPUs that were offline, and the sentences of [`Self::find_problems`].
     pub fn print_sampling_problems(&mut self) {
         for (target, live) in &mut self.contexts_by_target {
