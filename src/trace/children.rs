@@ -22,13 +22,14 @@ use kernel::task::Task;
 use trace_rules::abi::THREAD_SHARED;
 use trace_rules::sorted::MAX_VISITS_PER_LOCK_HOLD;
 
-use crate::child_memory::{ForkedChildMemory, ForkedChildPages};
+use crate::child_memory::ForkedChildMemory;
 use crate::clock::trace_clock;
+use crate::ends::end_process;
 use crate::helpers;
 use crate::membership::join_traces;
 use crate::process::Process;
-use crate::process_memory::LiveProcess;
-use crate::registry::{add, end_process, may_attach, with_capacity, TRACING};
+use crate::process_memory::{LiveProcess, ProcessPages};
+use crate::registry::{add, may_attach, with_capacity, TRACING};
 use crate::sorted::search;
 use base::access::Identity;
 use base::address_space::Mm;
@@ -286,7 +287,7 @@ pub(crate) fn attach_child(key: u64) -> Result<bool> {
     if TaskRef::of_task(current!()).is_kernel() {
         return Err(EFAULT);
     }
-    let awake = ForkedChildPages::new(key, Some(markers), trace_clock())?;
+    let awake = ProcessPages::new(key, Some(markers), trace_clock())?;
     Ok(TRACING.lock().live_process(key)?.attach_child(awake))
 }
 

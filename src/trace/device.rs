@@ -33,6 +33,7 @@ use crate::buffer::Buffer;
 use crate::children;
 use crate::clock::trace_clock;
 use crate::detach::{self, DeviceOps, WakeMappingFile};
+use crate::ends;
 use crate::log::log_refused;
 use crate::mapping;
 use crate::permission;
@@ -70,7 +71,7 @@ impl Drop for FreeOnDrop {
         // SAFETY: The caller is in process context. `pt_cancel_unreported_work()` cancels work that
         // only one probe queues, and `detach_probe()` has detached this probe.
         unsafe { crate::helpers::pt_cancel_unreported_work() };
-        trace_calls::free_all();
+        ends::free_all();
     }
 }
 

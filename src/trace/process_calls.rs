@@ -11,14 +11,16 @@ use trace_rules::abi::{self, flag, Marker, KEY_SHARED, NO_NUMBER, NR_TRACES};
 
 use crate::buffer::Page;
 use crate::children;
+use crate::ends::end_process;
 use crate::log::log_refused;
 use crate::marker::{MarkerMemory, RegisteredMarker};
-use crate::membership::{join_traces, set_marker_bits};
+use crate::marker_bits::set_marker_bits;
+use crate::membership::join_traces;
 use crate::permission::may_still_trace_process;
 use crate::process::Process;
 pub(crate) use crate::process_memory::offset_within_range;
 use crate::process_memory::{process_range_start, PlaceholderPage};
-use crate::registry::{add, end_process, may_attach, with_capacity, Tracing, TRACING};
+use crate::registry::{add, may_attach, with_capacity, Tracing, TRACING};
 use crate::trace::Trace;
 use base::access::Identity;
 use base::account::is_limit_error;
