@@ -137,14 +137,7 @@ pub(crate) fn detect_cpu_kinds(new: &Description, last: &mut u32) -> Result {
     let lacking = lacking || rows.any(|row| lacks(pmds, row));
     match hold && !lacking && pmcs != 0 && pmds != 0 {
         true => Ok(()),
-        false => {
-            pr_info!(
-                "{}: PMU registers are missing or do not keep written values; is this a VM \
-                 without a virtual PMU?\n",
-                text(new.name())
-            );
-            Err(ENODEV)
-        }
+        false => Err(ENODEV),
     }
 }
 
@@ -254,16 +247,5 @@ impl Elsewhere {
     /// Returns the core type on which the context counts; 0: any core type.
     pub(crate) fn core(&self) -> u32 {
         self.core
-    }
-}
-
-/// Returns whether a context that uses the registers `uses` and counts only on cores of the type
-/// `core` (0: any type) can count on `cpu`. For the context of a thread `cpu` is `None`; the result
-/// is then true if the context can count on at least one CPU.
-pub(crate) fn can_count(uses: &RegisterMask, core: u32, cpu: Option<u32>) -> bool {
-    match cpu {
-        Some(cpu) => per_cpu::cpu_kind(cpu).fits(uses, core),
-        // Without a description of the hardware PMU, iter() returns no CPU.
-        None => (uses.is_none() && core == 0) || iter().any(|(_, kind)| kind.fits(uses, core)),
     }
 }

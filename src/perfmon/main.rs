@@ -7,7 +7,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `device` | `/dev/perfmon`, its open files and their mappings |
-//! | `self_page` | the page from which a program reads its own context |
+//! | `self_page_memory` | the memory of the page from which a program reads its own context |
 //! | `session` | what all attached contexts share: registers in use, probes of the scheduler |
 //! | `reservation` | the reservation of the hardware PMU, and the reset of its registers |
 //! | `hotplug`, `cpu_kinds` | CPU hotplug, suspend and resume; which registers a CPU has |
@@ -26,6 +26,7 @@
 /// Contexts: their registers and event sets, and what changes their state.
 mod contexts {
     pub(crate) mod attach;
+    pub(crate) mod blocker;
     pub(crate) mod callbacks;
     pub(crate) mod context;
     pub(crate) mod cpu_fit;
@@ -39,10 +40,13 @@ mod contexts {
     pub(crate) mod phase;
     pub(crate) mod register_access;
     pub(crate) mod sampling_state;
+    pub(crate) mod self_page;
     pub(crate) mod set_calls;
     pub(crate) mod set_switch;
     pub(crate) mod status;
     pub(crate) mod thread_table;
+    pub(crate) mod throttling;
+    pub(crate) mod timer;
     pub(crate) mod transitions;
 }
 
@@ -63,7 +67,7 @@ mod pmu_map;
 mod pmus;
 mod reservation;
 mod sample_buffer;
-mod self_page;
+mod self_page_memory;
 mod session;
 mod stats;
 mod wrap_timer;

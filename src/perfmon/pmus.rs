@@ -19,15 +19,17 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
 use kernel::task::Task;
+use perfmon_rules::claims::RegisterMask;
 use perfmon_rules::error::Error;
-use perfmon_rules::register_map::{kind, Map, Register, Tables, FIRST_SOFT};
+use perfmon_rules::register_bitmap::RegisterBitmap;
+use perfmon_rules::register_map::{kind, Map, Register, Scope, Tables, FIRST_SOFT, NR_REGISTERS};
 
 use crate::cpu_kinds::{
     self, clear_cpu_kinds, detect_cpu_kinds, log_cpu_kinds, set_this_cpu_kind, CpuKind,
 };
 use crate::description::RawPmu;
 use crate::per_cpu;
-use crate::pmu_description::{description_error, Calls, DebugfsTree, Description};
+use crate::pmu_description::{description_error, text, Calls, DebugfsTree, Description};
 use base::module::{request_module, ModuleRef};
 use base::{clock, cpu, cpuid, global_mutex};
 
@@ -134,7 +136,16 @@ fn register(new: Description) -> Result {
         return Err(EEXIST);
     }
     if new.first() == 0 {
-        detect_cpu_kinds(&new, last_kind).inspect_err(|_| clear_cpu_kinds())?;
+        detect_cpu_kinds(&new, last_kind).inspect_err(|error| {
+            clear_cpu_kinds();
+            if *error == ENODEV {
+                pr_info!(
+                    "{}: PMU registers are missing or do not keep written values; is this a VM \
+                     without a virtual PMU?\n",
+                    text(new.name())
+                );
+            }
+        })?;
     }
     // Reserve memory for the new element of `all`; this is the last step that can fail. Only
     // `unregister()` frees the memory of `all`, when it removes the last description.
@@ -369,6 +380,30 @@ impl Registers {
     /// Iterates over the counters of the hardware PMU.
     pub(crate) fn counters(&self) -> impl Iterator<Item = &Register> {
         self.pmds.iter().filter(|r| r.is(kind::COUNTER))
+    }
+
+    /// Returns the PMCs and the PMDs that a context of the scope `scope` can claim. `free` has the
+    /// hardware registers that can be claimed.
+    pub(crate) fn available(
+        &self,
+        scope: Scope,
+        free: &RegisterMask,
+    ) -> (RegisterBitmap, RegisterBitmap) {
+        let map = self.map();
+        let usable = |row: Option<&Register>| {
+            row.is_some_and(|r| r.exists() && r.check_scope(scope).is_ok())
+        };
+        let (mut pmcs, mut pmds) = (RegisterBitmap::default(), RegisterBitmap::default());
+        for number in 0..NR_REGISTERS as u16 {
+            let bit = 1u64.checked_shl(number.into()).unwrap_or(0);
+            if usable(map.pmc(number)) && (bit == 0 || free.pmcs & bit != 0) {
+                pmcs.set(number.into());
+            }
+            if usable(map.pmd(number)) && (bit == 0 || free.pmds & bit != 0) {
+                pmds.set(number.into());
+            }
+        }
+        (pmcs, pmds)
     }
 
     /// Returns the range of register numbers that contains `number`, with the functions of its PMU

@@ -11,11 +11,11 @@ use perfmon_rules::claims::RegisterMask;
 use perfmon_rules::error::Error;
 use perfmon_rules::register_map::Scope;
 
+use crate::contexts::blocker::Blocker;
 use crate::contexts::context::{loaded_context, Context, Permission};
-use crate::contexts::deferral::Blocker;
+use crate::contexts::cpu_fit;
 use crate::contexts::phase::Target;
 use crate::contexts::thread_table::{ThreadEntry, UnlinkedEntry};
-use crate::cpu_kinds;
 use crate::msr;
 use crate::per_cpu;
 use crate::pmus::to_kernel_error;
@@ -55,7 +55,7 @@ impl Context {
             (uses, state.elsewhere.core())
         };
         let cpu = task.is_none().then_some(number);
-        let can_count = cpu_kinds::can_count(&uses, core, cpu);
+        let can_count = cpu_fit::can_count(&uses, core, cpu);
         let claims = {
             let mut state = self.state.lock();
             if state.phase.target() != Target::Detached || state.loading {
@@ -76,7 +76,7 @@ impl Context {
             state.compute_set_order().map_err(to_kernel_error)?;
             if !can_count {
                 drop(state);
-                msr::log_missing_registers(cpu);
+                cpu_fit::log_missing_registers(cpu);
                 return Err(ENODEV);
             }
             state.elsewhere.set_required(uses);
