@@ -8,11 +8,12 @@
 //! |---|---|
 //! | `device` | `/dev/perfmon`, its open files and their mappings |
 //! | `self_page_memory` | the memory of the page from which a program reads its own context |
-//! | `session` | what all attached contexts share: registers in use, probes of the scheduler |
+//! | `session`, `sched_probes` | what all attached contexts share: registers in use; probes of the scheduler |
 //! | `reservation` | the reservation of the hardware PMU, and the reset of its registers |
 //! | `hotplug`, `cpu_kinds` | CPU hotplug, suspend and resume; which registers a CPU has |
 //! | `per_cpu` | per-CPU words: the loaded contexts and the counters in use |
-//! | `pmus`, `pmu_description` | all registered PMU descriptions, and their registers together, which contexts use; one PMU description |
+//! | `pmus`, `pmu_description` | all registered PMU descriptions; one PMU description |
+//! | `pmu_registers` | the registers of all PMU descriptions together, which contexts use |
 //! | `pmu_map` | the file `/proc/perfmon_map` |
 //! | `formats` | the registered sampling formats |
 //! | `sample_buffer` | the buffers that formats fill |
@@ -64,9 +65,11 @@ mod nmi;
 mod per_cpu;
 mod pmu_description;
 mod pmu_map;
+mod pmu_registers;
 mod pmus;
 mod reservation;
 mod sample_buffer;
+mod sched_probes;
 mod self_page_memory;
 mod session;
 mod stats;

@@ -51,7 +51,8 @@ use crate::contexts::sampling_state::Sampling;
 use crate::contexts::thread_table::{self, ThreadEntry};
 use crate::cpu_kinds::Elsewhere;
 use crate::per_cpu;
-use crate::pmus::{self, Registers};
+use crate::pmu_registers::Registers;
+use crate::pmus::{self, current_registers};
 use crate::sample_buffer::{Buffer, SamplingMemory};
 use crate::self_page_memory::{Page, SelfPageMappings};
 use base::access::{self, AccessSnapshot};
@@ -176,7 +177,7 @@ impl Context {
         let charge =
             MemoryCharge::of_context(size_of::<Self>().wrapping_add(CONTEXT_OVERHEAD_BYTES))?;
         let ns = ARef::from(current!().active_pid_ns().ok_or(ESRCH)?);
-        let (registers, pins) = Registers::current()?;
+        let (registers, pins) = current_registers()?;
         let global_ctrl = registers.map().global_ctrl;
         let (buffer, areas) = match kind.buffer {
             Some((buffer, areas)) => (Some(KBox::new(buffer, GFP_KERNEL_ACCOUNT)?), Some(areas)),
