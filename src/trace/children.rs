@@ -83,7 +83,9 @@ pub(crate) fn detach_probe() {
 
 /// Counts a child that shares the memory of a traced process, if the child's task work could not be
 /// allocated. The events of a child without task work appear as events of its parent's thread.
-pub(crate) fn count_missed(mm: usize) {
+#[expect(unsafe_code, reason = "called by C")]
+#[no_mangle]
+extern "C" fn pt_count_missed(mm: usize) {
     let mut all = TRACING.lock();
     if let Some(key) = all.key_of_mm(mm) {
         all.count_missed(key);
@@ -93,7 +95,9 @@ pub(crate) fn count_missed(mm: usize) {
 /// Marks the `struct perftrace_thread` that the calling process shares with its parent. `parent` is
 /// the id of the thread that created the child. Called in the child before the child enters user
 /// mode.
-pub(crate) fn mark_shared_thread(parent: u32) {
+#[expect(unsafe_code, reason = "called by C")]
+#[no_mangle]
+extern "C" fn pt_shared_thread(parent: u32) {
     let Some(mm) = Mm::of_current() else { return };
     let mut all = TRACING.lock();
     let Some(key) = all.key_of_mm(mm.address()) else {
@@ -328,4 +332,12 @@ pub(crate) fn announce(mm: &Mm) {
         replace_thread_words(*at, u64::from(forker) << 32, [0, 0]);
     }
     join_traces(key);
+}
+
+#[expect(unsafe_code, reason = "called by C")]
+#[no_mangle]
+extern "C" fn pt_announce() {
+    if let Some(mm) = Mm::of_current() {
+        announce(&mm);
+    }
 }

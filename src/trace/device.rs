@@ -529,16 +529,6 @@ fn copy_range_to_user(
     Ok(Some(done as u32))
 }
 
-#[no_mangle]
-extern "C" fn pt_detach_failed(key: u64) {
-    detach::detach_failed(key);
-}
-
-#[no_mangle]
-extern "C" fn pt_is_detaching() -> bool {
-    detach::is_closed_to_new_processes()
-}
-
 /// Returns whether a file of `/dev/perftrace` belongs to a traced process.
 ///
 /// # Safety

@@ -19,6 +19,7 @@ mod device;
 #[path = "../../include/linux/perfcounters.rs"]
 mod driver;
 mod ends;
+mod fault_memory;
 mod glob_cache;
 mod helpers;
 mod kernel_events;
@@ -28,6 +29,7 @@ mod mapping;
 mod marker;
 mod marker_bits;
 mod membership;
+mod page;
 mod permission;
 mod process;
 mod process_calls;

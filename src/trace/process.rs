@@ -23,10 +23,10 @@ use kernel::sync::Arc;
 use kernel::task::Task;
 use trace_rules::abi::{self, flag, Control, NR_MARKERS, NR_TRACES};
 
-use crate::buffer::{Page, PAGE};
 use crate::child_memory::ForkedChildMemory;
 use crate::clock::trace_clock;
 use crate::marker::{MarkerMemory, RegisteredMarker};
+use crate::page::{Page, PAGE};
 use crate::process_memory::{
     count_process_of_caller, max_processes_per_user, process_range_start, LiveProcess,
     PlaceholderPage, ProcessPages, PAGES, WORDS,

@@ -9,13 +9,13 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use trace_rules::abi::{self, flag, Marker, KEY_SHARED, NO_NUMBER, NR_TRACES};
 
-use crate::buffer::Page;
 use crate::children;
 use crate::ends::end_process;
 use crate::log::log_refused;
 use crate::marker::{MarkerMemory, RegisteredMarker};
 use crate::marker_bits::set_marker_bits;
 use crate::membership::join_traces;
+use crate::page::Page;
 use crate::permission::may_still_trace_process;
 use crate::process::Process;
 pub(crate) use crate::process_memory::offset_within_range;

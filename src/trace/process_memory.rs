@@ -10,8 +10,8 @@ use kernel::sync::Arc;
 use kernel::task::Task;
 use trace_rules::abi::{self, Control, NR_MARKERS};
 
-use crate::buffer::{Page, GFP_NO_OOM, PAGE};
 use crate::helpers;
+use crate::page::{Page, GFP_NO_OOM, PAGE};
 use base::access::{AccessSnapshot, Identity};
 use base::account::{MemoryCharge, Resource, ResourceCharge};
 use base::clock::{self, Clock};

@@ -9,8 +9,8 @@ use kernel::prelude::*;
 use trace_rules::abi::{Describe, NR_TRACES};
 use trace_rules::sorted::{search_limited, LimitedSearch, MAX_VISITS_PER_LOCK_HOLD};
 
-use crate::buffer::Page;
 use crate::helpers;
+use crate::page::Page;
 use crate::process::Process;
 use crate::process_memory::max_traced;
 use crate::sorted::{allocate_list_for_more_than, move_to_larger_list, search};

@@ -12,7 +12,6 @@ use trace_rules::abi::{
 };
 use trace_rules::sorted::LimitedSearch;
 
-use crate::buffer::Page;
 use crate::buffer_set::SetSums;
 use crate::children;
 use crate::clock;
@@ -22,6 +21,7 @@ use crate::lock_yielder::LockYielder;
 use crate::marker;
 use crate::marker_bits::set_all_marker_bits_of_process;
 use crate::membership::add_processes;
+use crate::page::Page;
 use crate::permission::Caller;
 use crate::process::Process;
 use crate::reader_signal::ReaderSignal;
