@@ -12,6 +12,7 @@
 //! | `state` | the state of accounting while it is on |
 //! | `per_cpu`, `hotplug`, `cpu_instances` | values of a CPU; hotplug and suspend; the values in the counter pages |
 //! | `task_record`, `abi` | records of tasks; the structures that programs read |
+//! | `record_replacement`, `retire_list` | replaces the record of a task; lists of removed records |
 //! | `ended_tasks` | records of ended tasks, for the readers of `/dev/ppa` |
 //! | `individual_tasks`, `task_entries` | starts and ends the individual accounting of tasks; the list of these tasks |
 //! | `procfs`, `worker` | files in `/proc` and debugfs; the workers |
@@ -35,6 +36,8 @@ mod probes;
 mod procfs;
 mod read_cpus;
 mod read_tasks;
+mod record_replacement;
+mod retire_list;
 mod start_stop;
 mod state;
 mod stats;
