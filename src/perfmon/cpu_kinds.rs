@@ -237,15 +237,4 @@ impl Elsewhere {
     pub(crate) fn is_elsewhere(&self) -> bool {
         self.run_time_before.is_some()
     }
-
-    /// Returns the nanoseconds since the attach for which the context did not count, because its
-    /// thread ran on CPUs that lack registers of the context.
-    pub(crate) fn time(&self) -> u64 {
-        self.time
-    }
-
-    /// Returns the core type on which the context counts; 0: any core type.
-    pub(crate) fn core(&self) -> u32 {
-        self.core
-    }
 }

@@ -102,7 +102,7 @@ impl Session {
             // and `remove_context()` needs `SESSION`, which protects `self`.
             let context = unsafe { &*one.context };
             one.evictable
-                || context.scope() == scope
+                || context.scope == scope
                 || !context.state.lock().claims.intersects(claims)
         })
     }
@@ -123,9 +123,9 @@ impl Session {
             // SAFETY: A context is removed from the list by `remove_context()` before it is freed,
             // and `remove_context()` needs `SESSION`, which protects `self`.
             let context = unsafe { &*one.context };
-            if context.scope() != scope {
+            if context.scope != scope {
                 let had = context.evict(&|state| state.claims.intersects(claims));
-                shares.remove(context.scope(), &had);
+                shares.remove(context.scope, &had);
             }
         }
     }
@@ -152,7 +152,7 @@ impl Session {
                 ended.set(ended.get() || is);
                 is
             });
-            shares.remove(context.scope(), &had);
+            shares.remove(context.scope, &had);
         }
         if self.register_users.is_empty() {
             self.reservation = None;

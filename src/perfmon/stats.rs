@@ -61,129 +61,47 @@ const fn time(cost: SelfStat, name: &'static CStr, help: &'static CStr) -> Row {
 
 /// The list of the statistics. An element contains the statistic, the name and the help text of its
 /// instance, and whether its value is a time in nanoseconds.
+#[rustfmt::skip]
 const LIST: [Row; NR_STATS] = {
     use SelfStat::*;
     [
-        events(
-            NmiHandled,
-            c"perfcounters/interrupts/regular",
-            c"NMIs with a counter overflow",
-        ),
-        events(
-            NmiSpurious,
-            c"perfcounters/interrupts/spurious",
-            c"NMIs without a counter overflow, while the PMU was reserved",
-        ),
-        events(
-            NmiDeferred,
-            c"perfcounters/interrupts/again",
-            c"NMIs deferred because the lock of a context was held",
-        ),
-        time(
-            NmiTime,
-            c"perfcounters/interrupts/time",
-            c"Time in the NMI handler",
-        ),
-        events(
-            Timers,
-            c"perfcounters/timers/fired",
-            c"Timers fired, for sampling clocks, event sets and throttling",
-        ),
-        time(
-            TimerTime,
-            c"perfcounters/timers/time",
-            c"Time in timers for sampling clocks, event sets and throttling",
-        ),
-        events(
-            Samples,
-            c"perfcounters/samples/taken",
-            c"Overflows passed to sampling formats",
-        ),
-        time(
-            SampleTime,
-            c"perfcounters/samples/time",
-            c"Time in sampling formats",
-        ),
-        events(
-            SamplesLost,
-            c"perfcounters/samples/lost",
-            c"Samples lost: ring full or paused, or context throttled",
-        ),
-        events(
-            Messages,
-            c"perfcounters/messages/sent",
-            c"Overflow notifications, queued as messages or sent as signals",
-        ),
-        events(
-            MessagesLost,
-            c"perfcounters/messages/lost",
-            c"Overflow messages lost because the queue was full",
-        ),
-        events(
-            Resets,
-            c"perfcounters/sampling/resets",
-            c"Resets of PMDs to a new period, at an overflow or a restart",
-        ),
-        events(
-            Restarts,
-            c"perfcounters/sampling/restarts",
-            c"Successful PERFMON_RESTART calls",
-        ),
-        events(
-            Waits,
-            c"perfcounters/sampling/waits",
-            c"Threads blocked until a PERFMON_RESTART",
-        ),
-        events(
-            Throttles,
-            c"perfcounters/sampling/throttles",
-            c"Times a context was throttled",
-        ),
-        events(
-            SchedIn,
-            c"perfcounters/switches/in",
-            c"Switches to threads with a context",
-        ),
-        time(
-            SchedInTime,
-            c"perfcounters/switches/in_time",
-            c"Time to load contexts at switches to their threads",
-        ),
-        events(
-            SchedOut,
-            c"perfcounters/switches/out",
-            c"Switches from threads with a loaded context",
-        ),
-        time(
-            SchedOutTime,
-            c"perfcounters/switches/out_time",
-            c"Time to unload contexts at switches from their threads",
-        ),
-        events(
-            SetSwitches,
-            c"perfcounters/sets/switches",
-            c"Switches of event sets",
-        ),
-        time(
-            SetSwitchTime,
-            c"perfcounters/sets/time",
-            c"Time to switch event sets",
-        ),
-        events(
-            SetSwitchLate,
-            c"perfcounters/sets/late",
-            c"Set switches that the timer did not do in time",
-        ),
-        events(
-            Faults,
-            c"perfcounters/self_pages/faults",
-            c"Page faults in mappings of self pages",
-        ),
-        time(
-            FaultTime,
-            c"perfcounters/self_pages/fault_time",
-            c"Time in page faults of mappings of self pages",
-        ),
+        events(NmiHandled, c"perfcounters/interrupts/regular", c"NMIs with a counter overflow"),
+        events(NmiSpurious, c"perfcounters/interrupts/spurious",
+            c"NMIs without a counter overflow, while the PMU was reserved"),
+        events(NmiDeferred, c"perfcounters/interrupts/again",
+            c"NMIs deferred because the lock of a context was held"),
+        time(NmiTime, c"perfcounters/interrupts/time", c"Time in the NMI handler"),
+        events(Timers, c"perfcounters/timers/fired",
+            c"Timers fired, for sampling clocks, event sets and throttling"),
+        time(TimerTime, c"perfcounters/timers/time",
+            c"Time in timers for sampling clocks, event sets and throttling"),
+        events(Samples, c"perfcounters/samples/taken", c"Overflows passed to sampling formats"),
+        time(SampleTime, c"perfcounters/samples/time", c"Time in sampling formats"),
+        events(SamplesLost, c"perfcounters/samples/lost",
+            c"Samples lost: ring full or paused, or context throttled"),
+        events(Messages, c"perfcounters/messages/sent",
+            c"Overflow notifications, queued as messages or sent as signals"),
+        events(MessagesLost, c"perfcounters/messages/lost",
+            c"Overflow messages lost because the queue was full"),
+        events(Resets, c"perfcounters/sampling/resets",
+            c"Resets of PMDs to a new period, at an overflow or a restart"),
+        events(Restarts, c"perfcounters/sampling/restarts", c"Successful PERFMON_RESTART calls"),
+        events(Waits, c"perfcounters/sampling/waits", c"Threads blocked until a PERFMON_RESTART"),
+        events(Throttles, c"perfcounters/sampling/throttles", c"Times a context was throttled"),
+        events(SchedIn, c"perfcounters/switches/in", c"Switches to threads with a context"),
+        time(SchedInTime, c"perfcounters/switches/in_time",
+            c"Time to load contexts at switches to their threads"),
+        events(SchedOut, c"perfcounters/switches/out",
+            c"Switches from threads with a loaded context"),
+        time(SchedOutTime, c"perfcounters/switches/out_time",
+            c"Time to unload contexts at switches from their threads"),
+        events(SetSwitches, c"perfcounters/sets/switches", c"Switches of event sets"),
+        time(SetSwitchTime, c"perfcounters/sets/time", c"Time to switch event sets"),
+        events(SetSwitchLate, c"perfcounters/sets/late",
+            c"Set switches that the timer did not do in time"),
+        events(Faults, c"perfcounters/self_pages/faults", c"Page faults in mappings of self pages"),
+        time(FaultTime, c"perfcounters/self_pages/fault_time",
+            c"Time in page faults of mappings of self pages"),
     ]
 };
 

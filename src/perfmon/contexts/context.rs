@@ -256,16 +256,6 @@ impl Context {
         core::ptr::from_ref(self).cast()
     }
 
-    /// Returns whether this is the context of a thread or of a CPU.
-    pub(crate) fn scope(&self) -> Scope {
-        self.scope
-    }
-
-    /// Returns the PMU descriptions that the context uses.
-    pub(crate) fn descriptions(&self) -> &Registers {
-        &self.registers
-    }
-
     /// Calls `function` with the context's lock held. `function` runs on the CPU that
     /// [`ContextState::required_cpu`] returns, or on this CPU if `required_cpu` returns `None`.
     /// Called in process context.

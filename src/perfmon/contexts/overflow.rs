@@ -193,7 +193,7 @@ impl Context {
     /// bits.
     #[cold]
     fn sample_value(&self, registers: &Registers, pmd: u16, thread: Option<&ARef<Task>>) -> u64 {
-        let map = self.descriptions().map();
+        let map = self.registers.map();
         match map.pmd(pmd) {
             Some(row) if is_virtual(row) => {
                 let control = registers.control_of(&map, row);

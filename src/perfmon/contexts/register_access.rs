@@ -182,7 +182,7 @@ impl Context {
             // does not count until it is attached again.
             let attached = !matches!(state.phase.target(), Target::Detached | Target::Dead);
             let uses = state.required_registers_with(&map, |id| more(id).claims());
-            let place = (state.elsewhere.core(), state.phase.target().cpu());
+            let place = (state.elsewhere.core, state.phase.target().cpu());
             (attached, state.claims, new, uses, place)
         };
         if attached && !cpu_fit::can_count(&uses, core, cpu) {
@@ -190,17 +190,17 @@ impl Context {
             return Err(ENODEV);
         }
         let counted = if attached { new } else { old };
-        session.claim(self.scope(), &self.registers, &old, &counted)?;
+        session.claim(self.scope, &self.registers, &old, &counted)?;
         // prepare_cpu() uses `number` only for a context that is attached to a CPU and that has
         // claimed no register yet.
         let number = cpu.unwrap_or(u32::MAX);
         let (mut session, ready) = self.prepare_cpu(session, number, counted);
         // Turn preemption off for the context of a CPU, so that try_with_state() cannot fail after
         // other contexts were evicted.
-        let stays = (self.scope() == Scope::System).then(preempt::NoPreempt::new);
+        let stays = (self.scope == Scope::System).then(preempt::NoPreempt::new);
         let here = ready.and_then(|()| self.check_callable().map_err(to_kernel_error));
         if here.is_ok() {
-            session.evict(self.scope(), &counted);
+            session.evict(self.scope, &counted);
         }
         let written = here.and_then(|()| {
             self.try_with_state(&mut |state| {
@@ -208,7 +208,7 @@ impl Context {
                 self.stop_counting(state);
                 function(state);
                 for set in state.each_set_mut().filter(|set| touches(set.id)) {
-                    set.registers.build_program(&map, self.scope());
+                    set.registers.build_program(&map, self.scope);
                 }
                 state.claims = counted;
                 state.elsewhere.set_required(uses);
@@ -226,7 +226,7 @@ impl Context {
         written.inspect_err(|_| {
             self.state.lock().claims = old;
             // claim() cannot fail here, because `counted` contains all registers of `old`.
-            let _ = session.claim(self.scope(), &self.registers, &counted, &old);
+            let _ = session.claim(self.scope, &self.registers, &counted, &old);
         })
     }
 
@@ -248,7 +248,7 @@ impl Context {
                 return;
             }
             self.sync_and_deliver(state);
-            if any && self.scope() == Scope::Thread {
+            if any && self.scope == Scope::Thread {
                 thread = state.thread.clone();
             }
             for pmd in pmds.iter_mut() {
@@ -288,9 +288,7 @@ impl Context {
         }
         Ok(())
     }
-}
 
-impl Context {
     /// Returns the current value of the context's virtual counter that `growth` describes.
     #[inline]
     pub(crate) fn virtual_value(
@@ -311,7 +309,7 @@ impl Context {
         control: u64,
         thread: Option<&ARef<Task>>,
     ) -> u64 {
-        let thread = thread.filter(|_| self.scope() == Scope::Thread);
+        let thread = thread.filter(|_| self.scope == Scope::Thread);
         self.registers
             .read(pmd, address, control, thread.map(|t| &**t), &self.ns)
     }

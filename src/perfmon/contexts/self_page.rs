@@ -15,7 +15,7 @@ impl Context {
     /// Returns the page frame number of the self page, which is allocated at the first call.
     /// Returns `EINVAL` for the context of a CPU, `EDQUOT` or `ENOMEM`.
     pub(crate) fn self_page(&self) -> Result<usize> {
-        if self.scope() != Scope::Thread {
+        if self.scope != Scope::Thread {
             return Err(EINVAL);
         }
         // Look for an existing page before allocating memory, because each page fault calls this

@@ -127,8 +127,8 @@ impl Context {
     /// statistics of event sets, and the registers that contexts can claim. Returns `EINVAL` if an
     /// event set does not exist.
     pub(crate) fn set_infos(&self, infos: &mut [SetInfo]) -> Result {
-        let free = SESSION.lock().available(self.scope());
-        let (pmcs, pmds) = self.registers.available(self.scope(), &free);
+        let free = SESSION.lock().available(self.scope);
+        let (pmcs, pmds) = self.registers.available(self.scope, &free);
         self.query_each(infos, |state, now, info| {
             let set = state.find_set(info.set_id).ok_or(Error::NoSet)?;
             let terms = set.runs.policy;
