@@ -10,7 +10,6 @@ use core::mem::size_of;
 use kernel::bindings;
 use kernel::error::{from_result, to_result, Result};
 use kernel::ffi::{c_int, c_ulong, c_void};
-use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
 use kernel::seq_print;
 use ppa_rules::{value, NR_CPU_VALUES, NR_LATENCIES};
