@@ -67,8 +67,9 @@ fn register(new: FormatDescription) -> Result {
     Ok(formats.0.push(new, GFP_KERNEL)?)
 }
 
-/// Unregisters a sampling format.
-fn unregister(raw: *const RawFormat) {
+/// Unregisters a sampling format. Called in process context; may sleep.
+#[no_mangle]
+extern "C" fn perfmon_format_unregister(raw: *const RawFormat) {
     let mut formats = FORMATS.lock();
     if let Some(place) = formats.0.iter().position(|f| f.is(raw)) {
         let _ = formats.0.remove(place);
@@ -240,10 +241,4 @@ unsafe extern "C" fn perfmon_format_register(raw: *const RawFormat) -> c_int {
         // INVARIANT: By the function's requirement the format stays valid while it is registered.
         register(FormatDescription { raw }).map(|()| 0)
     })
-}
-
-/// Unregisters a sampling format. Called in process context; may sleep.
-#[no_mangle]
-extern "C" fn perfmon_format_unregister(raw: *const RawFormat) {
-    unregister(raw);
 }

@@ -61,8 +61,8 @@ impl Pmus {
 /// References that keep the modules of PMU descriptions loaded.
 pub(crate) type Pins = KVec<Option<ModuleRef>>;
 
-/// Returns the registers of all registered PMU descriptions, and references to the modules of
-/// the descriptions.
+/// Returns the registers of all registered PMU descriptions, and references to the modules of the
+/// descriptions.
 ///
 /// # Errors
 ///
@@ -70,9 +70,8 @@ pub(crate) type Pins = KVec<Option<ModuleRef>>;
 pub(crate) fn current_registers() -> Result<(Arc<Registers>, Pins)> {
     let mut pins = KVec::new();
     let mut pmus = loop {
-        // The memory for the references is charged to the caller's control group. The
-        // allocation waits if the control group is at its limit, so `PMUS` is not held during
-        // the allocation.
+        // The memory for the references is charged to the caller's control group. The allocation
+        // waits if the control group is at its limit, so `PMUS` is not held during the allocation.
         let nr = PMUS.lock().all.len();
         pins.reserve(nr, GFP_KERNEL_ACCOUNT)?;
         let pmus = PMUS.lock();
@@ -141,7 +140,7 @@ fn register(new: Description) -> Result {
         })?;
     }
     // Reserve memory for the new element of `all`; this is the last step that can fail. Only
-    // `unregister()` frees the memory of `all`, when it removes the last description.
+    // `perfmon_pmu_unregister()` frees the memory of `all`, when it removes the last description.
     all.reserve(1, GFP_KERNEL).inspect_err(|_| {
         if new.first() == 0 {
             clear_cpu_kinds();
@@ -159,8 +158,9 @@ fn register(new: Description) -> Result {
     all.insert_within_capacity(place, new).map_err(|_| ENOMEM)
 }
 
-/// Unregisters a PMU description.
-fn unregister(raw: *const RawPmu) {
+/// Unregisters a PMU description. Called in process context; may sleep.
+#[no_mangle]
+pub(crate) extern "C" fn perfmon_pmu_unregister(raw: *const RawPmu) {
     let mut pmus = PMUS.lock();
     let Pmus { all, shared, .. } = &mut *pmus;
     if let Some(place) = all.iter().position(|d| d.is(raw)) {
@@ -281,10 +281,4 @@ pub(crate) unsafe extern "C" fn perfmon_pmu_register(raw: *const RawPmu) -> c_in
         // SAFETY: By the function's requirement the description stays valid while it is registered.
         register(unsafe { Description::from_raw(raw) }).map(|()| 0)
     })
-}
-
-/// Unregisters a PMU description. Called in process context; may sleep.
-#[no_mangle]
-pub(crate) extern "C" fn perfmon_pmu_unregister(raw: *const RawPmu) {
-    unregister(raw);
 }

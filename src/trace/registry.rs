@@ -63,12 +63,6 @@ pub(crate) struct Tracing {
     pub(crate) closed: bool,
 }
 
-/// Returns the index in `processes` of the process with this key, or `None` if no process has this
-/// key.
-fn index_of(processes: &[KBox<Process>], key: u64) -> Option<usize> {
-    search(processes, key, |process| process.key).ok()
-}
-
 /// Calls `what` with `TRACING` held, after the lists of processes and of address spaces have got
 /// capacity for one more process. Memory for larger lists is allocated while `TRACING` is not held.
 pub(crate) fn with_capacity<T>(what: impl FnOnce(&mut Tracing) -> Result<T>) -> Result<T> {
@@ -165,7 +159,7 @@ impl Tracing {
     /// Returns the index in `processes` of the process with this key, or `None` if no process has
     /// this key.
     pub(crate) fn index_of(&self, key: u64) -> Option<usize> {
-        index_of(&self.processes, key)
+        search(&self.processes, key, |process| process.key).ok()
     }
 
     /// Returns the key of the traced process that has this address space, or `None` if there is no
