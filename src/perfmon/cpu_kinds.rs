@@ -206,14 +206,6 @@ pub(crate) struct Elsewhere {
 }
 
 impl Elsewhere {
-    /// Creates the state of a context that counts only on cores of the type `core` (0: any type).
-    pub(crate) fn new(core: u32) -> Self {
-        Self {
-            core,
-            ..Self::default()
-        }
-    }
-
     /// Records which hardware registers a CPU needs to count with every event set of the context.
     pub(crate) fn set_required(&mut self, uses: RegisterMask) {
         self.required = uses;

@@ -60,7 +60,8 @@ fn register(new: FormatDescription) -> Result {
         return Err(EINVAL);
     }
     let mut formats = FORMATS.lock();
-    let taken = |old: &FormatDescription| old.name() == new.name() || old.uuid() == new.uuid();
+    let taken =
+        |old: &FormatDescription| old.name() == new.name() || old.raw().uuid == new.raw().uuid;
     if formats.0.iter().any(taken) {
         return Err(EEXIST);
     }
@@ -71,7 +72,7 @@ fn register(new: FormatDescription) -> Result {
 #[no_mangle]
 extern "C" fn perfmon_format_unregister(raw: *const RawFormat) {
     let mut formats = FORMATS.lock();
-    if let Some(place) = formats.0.iter().position(|f| f.is(raw)) {
+    if let Some(place) = formats.0.iter().position(|f| f.raw == raw) {
         let _ = formats.0.remove(place);
         // Free the memory of the list when the last format is unregistered, because `FORMATS` is a
         // static, which is never dropped.
@@ -86,7 +87,7 @@ fn find_registered(wanted: &FormatId<'_>) -> Option<Pinned> {
     let formats = FORMATS.lock();
     let is = |f: &&FormatDescription| match wanted {
         FormatId::Name(name) => f.name() == *name,
-        FormatId::Uuid(uuid) => f.uuid() == *uuid,
+        FormatId::Uuid(uuid) => f.raw().uuid == *uuid,
     };
     formats.0.iter().find(is).and_then(FormatDescription::pin)
 }
@@ -139,11 +140,6 @@ impl FormatDescription {
         unsafe { &*self.raw }
     }
 
-    /// Returns whether this format is described by the structure at address `raw`.
-    fn is(&self, raw: *const RawFormat) -> bool {
-        self.raw == raw
-    }
-
     /// Returns the name of the format; empty if the pointer is NULL.
     fn name(&self) -> &CStr {
         if self.raw().name.is_null() {
@@ -152,11 +148,6 @@ impl FormatDescription {
         // SAFETY: The name is a C string, which the format's module keeps valid while the format is
         // registered.
         unsafe { CStr::from_char_ptr(self.raw().name) }
-    }
-
-    /// Returns the UUID of the format.
-    fn uuid(&self) -> [u8; 16] {
-        self.raw().uuid
     }
 
     /// Returns whether the format is valid: it has layout() and overflow(), a queue of 1 to 30

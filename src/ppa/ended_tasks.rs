@@ -216,7 +216,8 @@ impl EndedTasks {
             // `drain()` drops the oldest records of the queue if old and new records exceed the
             // limits. Call `drain()` only if this reader has got all records of the queue, or if
             // the new records fit into the limits together with the old records.
-            let (nr, bytes) = (accounts.nr_ended.load_relaxed(), accounts.ended_bytes());
+            let nr = accounts.nr_ended.load_relaxed();
+            let bytes = accounts.ended_bytes.load_relaxed();
             if next == self.end() || self.fits(nr, bytes, MAX_ENDED_RECORDS, MAX_ENDED_BYTES) {
                 self.drain(accounts);
                 next = self.next_record_of_reader(file);

@@ -62,7 +62,7 @@ pub(crate) struct AccountingState {
     /// Number of records in `ended`.
     pub(crate) nr_ended: Word,
     /// Number of bytes of the records that `nr_ended` counts.
-    ended_bytes: Word,
+    pub(crate) ended_bytes: Word,
     /// Number of records of ended tasks that were dropped before they were read.
     pub(crate) lost: Word,
     /// Number of tasks that got no record, because memory was short or because the user of the task
@@ -290,11 +290,6 @@ impl AccountingState {
     #[inline(always)]
     pub(crate) fn record_of(&self, task: TaskRef<'_>) -> Option<&TaskRecord> {
         self.index.get(task.address())
-    }
-
-    /// Returns the number of bytes of the records in `ended`.
-    pub(crate) fn ended_bytes(&self) -> u64 {
-        self.ended_bytes.load_relaxed()
     }
 
     /// Subtracts the record of an ended task, which has `bytes` bytes, from `nr_ended` and

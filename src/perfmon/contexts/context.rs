@@ -202,7 +202,10 @@ impl Context {
                     sets,
                     phase: Phase::NEW,
                     thread: None,
-                    elsewhere: Elsewhere::new(kind.core),
+                    elsewhere: Elsewhere {
+                        core: kind.core,
+                        ..Elsewhere::default()
+                    },
                     broken: false,
                     claims: RegisterMask::NONE,
                     page: None,

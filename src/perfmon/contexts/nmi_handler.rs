@@ -15,6 +15,9 @@ use crate::per_cpu::counting_global_ctrl_bits;
 use crate::stats::{self, SelfStat};
 use base::clock;
 
+/// Handles an NMI. Returns the number of overflows that caused the NMI; 0 if no counter of this
+/// module caused it.
+///
 /// # Safety
 ///
 /// Called by C code in an NMI; `regs` and `global` are valid until the function returns.
@@ -25,12 +28,7 @@ unsafe extern "C" fn pfm_handle_nmi(
 ) -> u32 {
     // SAFETY: `pfm_nmi_set_registers` changes the structure at `global` only while no NMI handler
     // uses it.
-    handle_nmi(IrqRegs(regs), unsafe { &*global })
-}
-
-/// Handles an NMI. Returns the number of overflows that caused the NMI; 0 if no counter of this
-/// module caused it.
-fn handle_nmi(interrupted: IrqRegs, global: &NmiRegisters) -> u32 {
+    let (interrupted, global) = (IrqRegs(regs), unsafe { &*global });
     let began = clock::read_tsc();
     if global.control != 0 {
         msr::write(global.control, 0);
