@@ -18,7 +18,7 @@ use crate::task_entries::{Directory, TaskEntry};
 use crate::worker;
 use base::preempt::NoPreempt;
 use base::task::{self, TaskRef};
-use base::{access, global_mutex};
+use base::{access, errno, global_mutex};
 
 global_mutex! {
     /// Serialises the selection of single tasks for accounting, which creates `/proc/ppa/PID`.
@@ -125,7 +125,7 @@ fn start_with_entry(all: &mut Accounting, id: usize) -> Result {
     all.start()?;
     // start() has set `removing` if the record of the task was refused.
     match all.entries.find_even_removing(id) {
-        Some(entry) if entry.removing => Err(EDQUOT),
+        Some(entry) if entry.removing => Err(errno::edquot()),
         _ => Ok(()),
     }
 }

@@ -16,7 +16,7 @@ use crate::worker;
 use base::clock::Clock;
 use base::preempt::NoPreempt;
 use base::tracepoint::Probes;
-use base::{access, task};
+use base::{access, errno, task};
 
 /// Maximum number of tasks that one read returns.
 const MAX_TASKS_PER_READ: usize = 256;
@@ -40,7 +40,7 @@ pub(crate) fn collect_tasks(
     let Accounting {
         probes: on, ended, ..
     } = &mut *all;
-    let accounts = on.as_ref().map(Probes::state).ok_or(ENODATA)?;
+    let accounts = on.as_ref().map(Probes::state).ok_or_else(errno::enodata)?;
     ended.add_reader(file)?;
     let mut tries = 0u32;
     while found.len() < most && *at < ENDED_POSITION {
@@ -105,12 +105,12 @@ pub(crate) fn collect_task(pid: u32) -> Result<TaskStats> {
     // The task may execute a program with more rights while the caller waits for the lock, so the
     // permission is checked after the wait.
     access::may_read_accounting(&task)?;
-    let accounts = all.state().ok_or(ENODATA)?;
+    let accounts = all.state().ok_or_else(errno::enodata)?;
     for _ in 0..MAX_READ_ATTEMPTS {
         {
             let _preempt = NoPreempt::new();
             let record = accounts.index.get(task::task_address(&task));
-            let record = record.ok_or(ENODATA)?;
+            let record = record.ok_or_else(errno::enodata)?;
             if let Some(told) =
                 TaskStats::new(record, &accounts.per_cpu, false, false, accounts.clock)
             {
@@ -142,7 +142,7 @@ pub(crate) fn read_entry(id: usize) -> Result<TaskValues> {
     let all = ACCOUNTING.lock();
     let entry = all.entries.find(id)?;
     access::may_read_accounting(&entry.task)?;
-    let accounts = all.state().ok_or(ENODATA)?;
+    let accounts = all.state().ok_or_else(errno::enodata)?;
     let nr = TaskRecord::groups(entry.config.cpus_per_group);
     let mut groups = KVVec::with_capacity(nr, GFP_KERNEL)?;
     for _ in 0..nr {

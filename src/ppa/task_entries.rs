@@ -16,6 +16,7 @@ use crate::config::AccountingConfig;
 use crate::helpers;
 use crate::state::{add_return, AccountingState};
 use crate::worker;
+use base::errno;
 use base::task::{self, TaskRef};
 
 /// The directory `/proc/ppa/PID` with a task's files.
@@ -132,7 +133,7 @@ impl TaskEntries {
                 continue;
             }
             match entry.account(accounts) {
-                Err(error) if error == EDQUOT => {
+                Err(error) if error == errno::edquot() => {
                     add_return(&accounts.refused, 1);
                     entry.removing = true;
                     worker::queue_worker();

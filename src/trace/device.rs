@@ -46,6 +46,7 @@ use base::address_space::{Mapping, Mm};
 use base::device::{
     file_private_data, Device, FileOperationTables, FileOperations, ModuleReady, PageFault, Vma,
 };
+use base::errno;
 use base::task::{has_fatal_signal, is_compat_syscall};
 use base::user_memory::{read, read_all, values_as_bytes, write, write_all};
 
@@ -172,7 +173,7 @@ impl FileOperations for DeviceFile {
                 "perftrace: 32-bit programs cannot be traced, nor trace others; build them for 64 \
                  bits\n"
             );
-            return Err(EOPNOTSUPP);
+            return Err(errno::eopnotsupp());
         }
         dispatch_ioctl(file, self, command, arg)
     }
