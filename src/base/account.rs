@@ -8,11 +8,12 @@
 //! memory is also charged to the control group of the task that allocates it.
 
 use kernel::cred::Credential;
-use kernel::error::code::{EDQUOT, ENOMEM, ENOSPC};
+use kernel::error::code::{ENOMEM, ENOSPC};
 use kernel::error::{to_result, Error, Result};
 use kernel::sync::aref::ARef;
 
 use super::access;
+use super::errno;
 pub use super::helpers::Resource;
 use super::helpers::{self, Amount};
 use super::task::TaskRef;
@@ -112,7 +113,7 @@ impl MemoryCharge {
             &charge.user,
             Resource::PFC_CONTEXTS,
             most,
-            EDQUOT,
+            errno::edquot(),
         )?);
         Ok(charge)
     }
@@ -251,5 +252,5 @@ fn sub(user: &Credential, (thing, nr): (Resource, u64)) {
 /// Returns whether an error (`ENOSPC`, `EDQUOT` or `ENOMEM`) means that a limit was reached or
 /// memory is short.
 pub fn is_limit_error(error: Error) -> bool {
-    [ENOSPC, EDQUOT, ENOMEM].contains(&error)
+    [ENOSPC, errno::edquot(), ENOMEM].contains(&error)
 }

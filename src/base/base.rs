@@ -44,6 +44,7 @@ pub mod clock;
 pub mod cpu;
 pub mod cpuid;
 pub mod device;
+pub mod errno;
 #[allow(missing_docs, reason = "documented in C")]
 pub mod helpers;
 pub mod hotplug;

@@ -23,7 +23,7 @@ use crate::pages;
 use crate::stats;
 use base::account::MemoryCharge;
 use base::device::{Device, FileOperationTables, FileOperations, ModuleReady, PageFault, Vma};
-use base::{helpers, task};
+use base::{errno, helpers, task};
 
 static COUNTERS_OPERATIONS: FileOperationTables<CountersFile> = FileOperationTables::new();
 static NAMES_OPERATIONS: FileOperationTables<NamesFile> = FileOperationTables::new();
@@ -60,7 +60,7 @@ impl FileOperations for CountersFile {
             if log::may_log(log::LogKind::Reader) {
                 pr_notice!("32-bit programs cannot map the counters, as they cannot read 64 bits at once; use a 64-bit program\n");
             }
-            return Err(EOPNOTSUPP);
+            return Err(errno::eopnotsupp());
         }
         // SAFETY: The mapping is being set up by mmap().
         to_result(unsafe {

@@ -137,14 +137,7 @@ pub(crate) fn detect_cpu_kinds(new: &Description, last: &mut u32) -> Result {
     let lacking = lacking || rows.any(|row| lacks(pmds, row));
     match hold && !lacking && pmcs != 0 && pmds != 0 {
         true => Ok(()),
-        false => {
-            pr_info!(
-                "{}: PMU registers are missing or do not keep written values; is this a VM \
-                 without a virtual PMU?\n",
-                text(new.name())
-            );
-            Err(ENODEV)
-        }
+        false => Err(ENODEV),
     }
 }
 
@@ -213,14 +206,6 @@ pub(crate) struct Elsewhere {
 }
 
 impl Elsewhere {
-    /// Creates the state of a context that counts only on cores of the type `core` (0: any type).
-    pub(crate) fn new(core: u32) -> Self {
-        Self {
-            core,
-            ..Self::default()
-        }
-    }
-
     /// Records which hardware registers a CPU needs to count with every event set of the context.
     pub(crate) fn set_required(&mut self, uses: RegisterMask) {
         self.required = uses;
@@ -243,27 +228,5 @@ impl Elsewhere {
     #[inline]
     pub(crate) fn is_elsewhere(&self) -> bool {
         self.run_time_before.is_some()
-    }
-
-    /// Returns the nanoseconds since the attach for which the context did not count, because its
-    /// thread ran on CPUs that lack registers of the context.
-    pub(crate) fn time(&self) -> u64 {
-        self.time
-    }
-
-    /// Returns the core type on which the context counts; 0: any core type.
-    pub(crate) fn core(&self) -> u32 {
-        self.core
-    }
-}
-
-/// Returns whether a context that uses the registers `uses` and counts only on cores of the type
-/// `core` (0: any type) can count on `cpu`. For the context of a thread `cpu` is `None`; the result
-/// is then true if the context can count on at least one CPU.
-pub(crate) fn can_count(uses: &RegisterMask, core: u32, cpu: Option<u32>) -> bool {
-    match cpu {
-        Some(cpu) => per_cpu::cpu_kind(cpu).fits(uses, core),
-        // Without a description of the hardware PMU, iter() returns no CPU.
-        None => (uses.is_none() && core == 0) || iter().any(|(_, kind)| kind.fits(uses, core)),
     }
 }

@@ -286,14 +286,14 @@ fn create(opened: &PerfmonFile, ctx: Ctx, format: Option<&Create>) -> Result {
 
 fn write_pmcs(context: &Context, vector: Vector) -> Result {
     let privileged = access::may_monitor_kernel();
-    let described = context.descriptions();
+    let described = &context.registers;
     let mut values = read_vector_elements::<Pmc>(&vector)?;
     for pmc in &mut values {
         pmc.check().map_err(to_kernel_error)?;
         let (number, flags) = (pmc.reg_num, pmc.reg_flags);
         let allowed = |value| {
             let map = described.map();
-            check_pmc(&map, context.scope(), privileged, number, flags, value)
+            check_pmc(&map, context.scope, privileged, number, flags, value)
                 .map_err(to_kernel_error)
         };
         // The PMU description's check() may change the value of the PMC. The value that check()
@@ -308,7 +308,7 @@ fn pmds(
     vector: &Vector,
     check: fn(&Pmd) -> Result<(), Error>,
 ) -> Result<KVVec<Pmd>> {
-    let map = context.descriptions().map();
+    let map = context.registers.map();
     let given = read_vector_elements::<Pmd>(vector)?;
     for pmd in &given {
         check(pmd).map_err(to_kernel_error)?;
@@ -316,14 +316,14 @@ fn pmds(
             .pmd(pmd.reg_num)
             .ok_or(to_kernel_error(Error::NoRegister))?;
         register
-            .check_scope(context.scope())
+            .check_scope(context.scope)
             .map_err(to_kernel_error)?;
     }
     Ok(given)
 }
 
 fn write_pmds(context: &Context, vector: Vector) -> Result {
-    let map = context.descriptions().map();
+    let map = context.registers.map();
     let mut given = pmds(context, &vector, Pmd::check)?;
     for pmd in &mut given {
         if pmd.reg_random_seed == 0 {
@@ -332,7 +332,7 @@ fn write_pmds(context: &Context, vector: Vector) -> Result {
         let counts = |number: u16| map.pmd(number).is_some_and(|r| r.is(kind::COUNTER));
         let usable = |number: u16| {
             map.pmd(number)
-                .is_some_and(|r| r.check_scope(context.scope()).is_ok())
+                .is_some_and(|r| r.check_scope(context.scope).is_ok())
         };
         let (mut smpl, mut reset) = (pmd.reg_smpl_pmds.iter(), pmd.reg_reset_pmds.iter());
         if (pmd.is_sampling() && !counts(pmd.reg_num))
@@ -481,7 +481,7 @@ fn map_memory(
     // SAFETY: The mapping is being set up.
     unsafe { VmaNew::from_raw(vma.as_ptr()) }.set_dontcopy();
     context.map_self_page()?;
-    let has_counters = context.descriptions().counters().next().is_some();
+    let has_counters = context.registers.counters().next().is_some();
     // SAFETY: The caller is in process context, in the process that maps the page.
     let allowed = has_counters && unsafe { helpers::pfm_rdpmc_allow() };
     if allowed {

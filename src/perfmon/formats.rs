@@ -7,7 +7,8 @@
 
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::KVec;
-use kernel::ffi::CStr;
+use kernel::error::from_result;
+use kernel::ffi::{c_int, CStr};
 use kernel::prelude::*;
 use kernel::str::CString;
 use protocols::PAGE_SIZE;
@@ -49,7 +50,7 @@ fn is_valid_name(name: &CStr) -> bool {
 /// # Errors
 ///
 /// `EINVAL` if the format is invalid, `EEXIST` if its name or UUID is in use, `ENOMEM`.
-pub(crate) fn register(new: FormatDescription) -> Result {
+fn register(new: FormatDescription) -> Result {
     if !is_valid_name(new.name()) || !new.is_valid() {
         pr_err!(
             "format {:?}: invalid; it needs a name of letters, digits and dashes, layout(), \
@@ -59,17 +60,19 @@ pub(crate) fn register(new: FormatDescription) -> Result {
         return Err(EINVAL);
     }
     let mut formats = FORMATS.lock();
-    let taken = |old: &FormatDescription| old.name() == new.name() || old.uuid() == new.uuid();
+    let taken =
+        |old: &FormatDescription| old.name() == new.name() || old.raw().uuid == new.raw().uuid;
     if formats.0.iter().any(taken) {
         return Err(EEXIST);
     }
     Ok(formats.0.push(new, GFP_KERNEL)?)
 }
 
-/// Unregisters a sampling format.
-pub(crate) fn unregister(raw: *const RawFormat) {
+/// Unregisters a sampling format. Called in process context; may sleep.
+#[no_mangle]
+extern "C" fn perfmon_format_unregister(raw: *const RawFormat) {
     let mut formats = FORMATS.lock();
-    if let Some(place) = formats.0.iter().position(|f| f.is(raw)) {
+    if let Some(place) = formats.0.iter().position(|f| f.raw == raw) {
         let _ = formats.0.remove(place);
         // Free the memory of the list when the last format is unregistered, because `FORMATS` is a
         // static, which is never dropped.
@@ -84,7 +87,7 @@ fn find_registered(wanted: &FormatId<'_>) -> Option<Pinned> {
     let formats = FORMATS.lock();
     let is = |f: &&FormatDescription| match wanted {
         FormatId::Name(name) => f.name() == *name,
-        FormatId::Uuid(uuid) => f.uuid() == *uuid,
+        FormatId::Uuid(uuid) => f.raw().uuid == *uuid,
     };
     formats.0.iter().find(is).and_then(FormatDescription::pin)
 }
@@ -121,8 +124,8 @@ pub(crate) fn find(wanted: &FormatId<'_>) -> Result<Pinned> {
 /// # Invariants
 ///
 /// A module has registered `raw`, and has not unregistered it yet.
-pub(crate) struct FormatDescription {
-    pub(crate) raw: *const RawFormat,
+struct FormatDescription {
+    raw: *const RawFormat,
 }
 
 // SAFETY: The `struct perfmon_format` is not written while it is registered.
@@ -131,19 +134,14 @@ unsafe impl Send for FormatDescription {}
 unsafe impl Sync for FormatDescription {}
 
 impl FormatDescription {
-    pub(crate) fn raw(&self) -> &RawFormat {
+    fn raw(&self) -> &RawFormat {
         // SAFETY: By the type's invariant `raw` is registered. The module that registered `raw`
         // keeps `raw` valid until the module unregisters `raw`.
         unsafe { &*self.raw }
     }
 
-    /// Returns whether this format is described by the structure at address `raw`.
-    pub(crate) fn is(&self, raw: *const RawFormat) -> bool {
-        self.raw == raw
-    }
-
     /// Returns the name of the format; empty if the pointer is NULL.
-    pub(crate) fn name(&self) -> &CStr {
+    fn name(&self) -> &CStr {
         if self.raw().name.is_null() {
             return c"";
         }
@@ -152,14 +150,9 @@ impl FormatDescription {
         unsafe { CStr::from_char_ptr(self.raw().name) }
     }
 
-    /// Returns the UUID of the format.
-    pub(crate) fn uuid(&self) -> [u8; 16] {
-        self.raw().uuid
-    }
-
     /// Returns whether the format is valid: it has layout() and overflow(), a queue of 1 to 30
     /// messages, an argument of at most `FORMAT_ARG` bytes and a state of at most a page.
-    pub(crate) fn is_valid(&self) -> bool {
+    fn is_valid(&self) -> bool {
         let raw = self.raw();
         raw.layout.is_some()
             && raw.overflow.is_some()
@@ -170,7 +163,7 @@ impl FormatDescription {
 
     /// Takes a reference to the format's module: the module and the format exist until the result
     /// is dropped. Returns `None` if the module is being loaded or unloaded.
-    pub(crate) fn pin(&self) -> Option<Pinned> {
+    fn pin(&self) -> Option<Pinned> {
         // SAFETY: The owner is NULL, or a module that cannot be freed while its format is
         // registered.
         let _module = unsafe { ModuleRef::of_live_module(self.raw().owner) }?;
@@ -189,7 +182,7 @@ impl FormatDescription {
 /// `_module` refers to the module that owns `raw`. The module keeps `raw` registered until the
 /// module is unloaded.
 pub(crate) struct Pinned {
-    pub(crate) raw: *const RawFormat,
+    raw: *const RawFormat,
     _module: ModuleRef,
 }
 
@@ -219,4 +212,24 @@ impl Pinned {
     pub(crate) fn queue_depth(&self) -> usize {
         self.raw().queue_depth as usize
     }
+}
+
+/// Registers a sampling format. Called in process context; may sleep. `include/linux/perfmon.h`
+/// lists the errors.
+///
+/// # Safety
+///
+/// `raw` is NULL or points to a `struct perfmon_format` that stays valid until it is unregistered.
+#[no_mangle]
+unsafe extern "C" fn perfmon_format_register(raw: *const RawFormat) -> c_int {
+    from_result(|| {
+        // SAFETY: `raw` is not NULL, and `size` is the first field of every version of the
+        // structure.
+        if raw.is_null() || unsafe { (*raw).size } as usize != size_of::<RawFormat>() {
+            pr_err!("sampling format has an unexpected struct size; rebuild it against this module's headers\n");
+            return Err(EINVAL);
+        }
+        // INVARIANT: By the function's requirement the format stays valid while it is registered.
+        register(FormatDescription { raw }).map(|()| 0)
+    })
 }

@@ -14,36 +14,28 @@ use base::hotplug::OnlineCallbacks;
 use base::power::PowerCallbacks;
 use base::{cpu, preempt, task};
 
-/// Resets the PMU of a CPU that comes online, if the PMU is reserved. Called on that CPU.
-fn reset_online_cpu() {
-    if let Some(registers) = RESERVED_PMU.lock().as_ref() {
-        reset_pmu(registers);
-    }
-}
-
-/// Ends the context that is attached to a CPU which goes offline. Called on that CPU.
-fn end_cpu_context() {
-    let _preempt = preempt::NoPreempt::new();
-    if let Some(context) = loaded_context(Scope::System) {
-        context.end(Target::Cpu(cpu::this_cpu()));
-    }
-}
-
 /// The hotplug callbacks of perfmon. The debugfs files of a CPU that goes offline remain.
 pub(crate) struct Hotplug;
 
 impl OnlineCallbacks for Hotplug {
     const NAME: &'static CStr = c"perfmon:online";
 
+    /// Resets the PMU of this CPU if the PMU is reserved.
     fn online(cpu: u32) {
         stats::cpu_online(cpu);
-        reset_online_cpu();
+        if let Some(registers) = RESERVED_PMU.lock().as_ref() {
+            reset_pmu(registers);
+        }
         pmus::cpu(cpu, true);
     }
 
+    /// Ends the context that is attached to this CPU.
     fn offline(cpu: u32) {
         pmus::cpu(cpu, false);
-        end_cpu_context();
+        let _preempt = preempt::NoPreempt::new();
+        if let Some(context) = loaded_context(Scope::System) {
+            context.end(Target::Cpu(cpu::this_cpu()));
+        }
     }
 }
 

@@ -7,12 +7,13 @@
 //! | file | contents |
 //! |---|---|
 //! | `device` | `/dev/perfmon`, its open files and their mappings |
-//! | `self_page` | the page from which a program reads its own context |
-//! | `session` | what all attached contexts share: registers in use, probes of the scheduler |
+//! | `self_page_memory` | the memory of the page from which a program reads its own context |
+//! | `session`, `sched_probes` | what all attached contexts share: registers in use; probes of the scheduler |
 //! | `reservation` | the reservation of the hardware PMU, and the reset of its registers |
 //! | `hotplug`, `cpu_kinds` | CPU hotplug, suspend and resume; which registers a CPU has |
 //! | `per_cpu` | per-CPU words: the loaded contexts and the counters in use |
-//! | `pmus`, `pmu_description` | all registered PMU descriptions, and their registers together, which contexts use; one PMU description |
+//! | `pmus`, `pmu_description` | all registered PMU descriptions; one PMU description |
+//! | `pmu_registers` | the registers of all PMU descriptions together, which contexts use |
 //! | `pmu_map` | the file `/proc/perfmon_map` |
 //! | `formats` | the registered sampling formats |
 //! | `sample_buffer` | the buffers that formats fill |
@@ -26,6 +27,7 @@
 /// Contexts: their registers and event sets, and what changes their state.
 mod contexts {
     pub(crate) mod attach;
+    pub(crate) mod blocker;
     pub(crate) mod callbacks;
     pub(crate) mod context;
     pub(crate) mod cpu_fit;
@@ -39,10 +41,13 @@ mod contexts {
     pub(crate) mod phase;
     pub(crate) mod register_access;
     pub(crate) mod sampling_state;
+    pub(crate) mod self_page;
     pub(crate) mod set_calls;
     pub(crate) mod set_switch;
     pub(crate) mod status;
     pub(crate) mod thread_table;
+    pub(crate) mod throttling;
+    pub(crate) mod timer;
     pub(crate) mod transitions;
 }
 
@@ -60,10 +65,12 @@ mod nmi;
 mod per_cpu;
 mod pmu_description;
 mod pmu_map;
+mod pmu_registers;
 mod pmus;
 mod reservation;
 mod sample_buffer;
-mod self_page;
+mod sched_probes;
+mod self_page_memory;
 mod session;
 mod stats;
 mod wrap_timer;

@@ -112,14 +112,6 @@ pub(crate) fn log_register_fault() {
     unsafe { helpers::pfm_log_register_fault() }
 }
 
-/// Logs that CPU `cpu` lacks registers that a context uses. If `cpu` is `None`, logs that every CPU
-/// lacks some of them. Called in process context.
-pub(crate) fn log_missing_registers(cpu: Option<u32>) {
-    let cpu = cpu.and_then(|cpu| i32::try_from(cpu).ok());
-    // SAFETY: `pfm_log_missing_registers()` only prints, which is allowed in process context.
-    unsafe { helpers::pfm_log_missing_registers(cpu.unwrap_or(-1)) }
-}
-
 /// Returns whether user code on this CPU may execute RDPMC (CR4.PCE). Called with preemption off.
 #[inline]
 pub(crate) fn is_rdpmc_enabled() -> bool {

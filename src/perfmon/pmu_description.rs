@@ -135,19 +135,6 @@ impl Description {
         self.pmds().iter().map(named)
     }
 
-    /// Returns whether the description gives a nonzero number of rows for a register table that is
-    /// missing (NULL).
-    pub(crate) fn has_missing_table(&self) -> bool {
-        let raw = self.raw();
-        (raw.nr_pmcs != 0 && raw.pmcs.is_null()) || (raw.nr_pmds != 0 && raw.pmds.is_null())
-    }
-
-    /// Returns whether a reserved field of the description is not 0. In this version of the
-    /// interface all reserved fields must be 0.
-    pub(crate) fn has_reserved(&self) -> bool {
-        self.raw().reserved.iter().any(|word| *word != 0)
-    }
-
     /// Calls the description's probe(), which returns an error if the PMU does not exist.
     pub(crate) fn probe(&self) -> Result {
         match self.raw().probe {
@@ -211,10 +198,11 @@ pub(crate) fn description_error(new: &Description) -> Option<(Option<RowId<'_>>,
     if !new.name().to_bytes().iter().all(letter) {
         return whole("its name may have only letters, digits, dots and dashes");
     }
-    if new.has_reserved() {
+    if new.raw().reserved.iter().any(|word| *word != 0) {
         return whole("reserved must be zero");
     }
-    if new.has_missing_table() {
+    let raw = new.raw();
+    if (raw.nr_pmcs != 0 && raw.pmcs.is_null()) || (raw.nr_pmds != 0 && raw.pmds.is_null()) {
         return whole("pmcs or pmds is NULL, but nr_pmcs or nr_pmds is not 0");
     }
     if !hardware && new.first() < FIRST_SOFT {

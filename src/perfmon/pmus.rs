@@ -4,30 +4,27 @@
 //! of virtual registers, whose values kernel code computes. Each description has its own range of
 //! register numbers. A PMC is a control register, a PMD a data register.
 //!
-//! [`Registers`] has the registers that contexts use: the register tables of all PMU descriptions,
-//! combined. Modules register PMU descriptions by the C interface of `include/linux/perfmon.h`,
-//! which is at the end of this file.
+//! Modules register PMU descriptions by the C interface of `include/linux/perfmon.h`, which is at
+//! the end of this file.
 
 #![expect(unsafe_code, reason = "called by PMU modules with their descriptions")]
 
 use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
 use kernel::alloc::KVec;
 use kernel::error::from_result;
-use kernel::ffi::{c_int, CStr};
-use kernel::pid_namespace::PidNamespace;
+use kernel::ffi::c_int;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
-use kernel::task::Task;
 use perfmon_rules::error::Error;
-use perfmon_rules::register_map::{kind, Map, Register, Tables, FIRST_SOFT};
 
 use crate::cpu_kinds::{
-    self, clear_cpu_kinds, detect_cpu_kinds, log_cpu_kinds, set_this_cpu_kind, CpuKind,
+    clear_cpu_kinds, detect_cpu_kinds, log_cpu_kinds, set_this_cpu_kind, CpuKind,
 };
 use crate::description::RawPmu;
 use crate::per_cpu;
-use crate::pmu_description::{description_error, Calls, DebugfsTree, Description};
+use crate::pmu_description::{description_error, text, DebugfsTree, Description};
+use crate::pmu_registers::Registers;
 use base::module::{request_module, ModuleRef};
 use base::{clock, cpu, cpuid, global_mutex};
 
@@ -64,43 +61,40 @@ impl Pmus {
 /// References that keep the modules of PMU descriptions loaded.
 pub(crate) type Pins = KVec<Option<ModuleRef>>;
 
-impl Registers {
-    /// Returns the registers of all registered PMU descriptions, and references to the modules of
-    /// the descriptions.
-    ///
-    /// # Errors
-    ///
-    /// `EBUSY` if no description is registered, `ENOMEM`.
-    pub(crate) fn current() -> Result<(Arc<Self>, Pins)> {
-        let mut pins = KVec::new();
-        let mut pmus = loop {
-            // The memory for the references is charged to the caller's control group. The
-            // allocation waits if the control group is at its limit, so `PMUS` is not held during
-            // the allocation.
-            let nr = PMUS.lock().all.len();
-            pins.reserve(nr, GFP_KERNEL_ACCOUNT)?;
-            let pmus = PMUS.lock();
-            if pmus.all.len() <= pins.capacity() {
-                break pmus;
-            }
-        };
-        let Pmus { all, shared, .. } = &mut *pmus;
-        for pmu in &*all {
-            pins.push(pmu.pin(), GFP_KERNEL_ACCOUNT)?;
+/// Returns the registers of all registered PMU descriptions, and references to the modules of the
+/// descriptions.
+///
+/// # Errors
+///
+/// `EBUSY` if no description is registered, `ENOMEM`.
+pub(crate) fn current_registers() -> Result<(Arc<Registers>, Pins)> {
+    let mut pins = KVec::new();
+    let mut pmus = loop {
+        // The memory for the references is charged to the caller's control group. The allocation
+        // waits if the control group is at its limit, so `PMUS` is not held during the allocation.
+        let nr = PMUS.lock().all.len();
+        pins.reserve(nr, GFP_KERNEL_ACCOUNT)?;
+        let pmus = PMUS.lock();
+        if pmus.all.len() <= pins.capacity() {
+            break pmus;
         }
-        // If the module of a description is being loaded or unloaded, the module cannot be pinned,
-        // and the registers of the description are not included in the result.
-        let whole = pins.iter().all(Option::is_some);
-        if let Some(shared) = shared.as_ref().filter(|_| whole) {
-            return Ok((shared.clone(), pins));
-        }
-        let there = all.iter().zip(&pins).filter(|(_, pin)| pin.is_some());
-        let registers = Arc::new(Self::build(there.map(|(pmu, _)| pmu))?, GFP_KERNEL)?;
-        if whole {
-            *shared = Some(registers.clone());
-        }
-        Ok((registers, pins))
+    };
+    let Pmus { all, shared, .. } = &mut *pmus;
+    for pmu in &*all {
+        pins.push(pmu.pin(), GFP_KERNEL_ACCOUNT)?;
     }
+    // If the module of a description is being loaded or unloaded, the module cannot be pinned,
+    // and the registers of the description are not included in the result.
+    let whole = pins.iter().all(Option::is_some);
+    if let Some(shared) = shared.as_ref().filter(|_| whole) {
+        return Ok((shared.clone(), pins));
+    }
+    let there = all.iter().zip(&pins).filter(|(_, pin)| pin.is_some());
+    let registers = Arc::new(Registers::build(there.map(|(pmu, _)| pmu))?, GFP_KERNEL)?;
+    if whole {
+        *shared = Some(registers.clone());
+    }
+    Ok((registers, pins))
 }
 
 /// Registers a PMU description. If the description is invalid, logs why.
@@ -134,10 +128,19 @@ fn register(new: Description) -> Result {
         return Err(EEXIST);
     }
     if new.first() == 0 {
-        detect_cpu_kinds(&new, last_kind).inspect_err(|_| clear_cpu_kinds())?;
+        detect_cpu_kinds(&new, last_kind).inspect_err(|error| {
+            clear_cpu_kinds();
+            if *error == ENODEV {
+                pr_info!(
+                    "{}: PMU registers are missing or do not keep written values; is this a VM \
+                     without a virtual PMU?\n",
+                    text(new.name())
+                );
+            }
+        })?;
     }
     // Reserve memory for the new element of `all`; this is the last step that can fail. Only
-    // `unregister()` frees the memory of `all`, when it removes the last description.
+    // `perfmon_pmu_unregister()` frees the memory of `all`, when it removes the last description.
     all.reserve(1, GFP_KERNEL).inspect_err(|_| {
         if new.first() == 0 {
             clear_cpu_kinds();
@@ -155,8 +158,9 @@ fn register(new: Description) -> Result {
     all.insert_within_capacity(place, new).map_err(|_| ENOMEM)
 }
 
-/// Unregisters a PMU description.
-fn unregister(raw: *const RawPmu) {
+/// Unregisters a PMU description. Called in process context; may sleep.
+#[no_mangle]
+pub(crate) extern "C" fn perfmon_pmu_unregister(raw: *const RawPmu) {
     let mut pmus = PMUS.lock();
     let Pmus { all, shared, .. } = &mut *pmus;
     if let Some(place) = all.iter().position(|d| d.is(raw)) {
@@ -255,157 +259,6 @@ pub(crate) fn to_kernel_error(error: Error) -> kernel::error::Error {
     kernel::error::Error::from_errno(error.errno().wrapping_neg())
 }
 
-/// The functions of the PMU description that has the register numbers `first` to `end` (exclusive).
-struct RegisterRange {
-    first: u16,
-    end: u16,
-    calls: Calls,
-}
-
-/// The registers that contexts use: copies of the register tables of all PMU descriptions, and the
-/// functions of these descriptions.
-pub(crate) struct Registers {
-    /// The rows of the hardware PMCs, indexed by register number.
-    pmcs: KVec<Register>,
-    /// The rows of the hardware PMDs, indexed by register number.
-    pmds: KVec<Register>,
-    /// The rows of the soft (virtual) PMCs; row n describes register [`FIRST_SOFT`] + n.
-    soft_pmcs: KVec<Register>,
-    /// The rows of the soft (virtual) PMDs; row n describes register [`FIRST_SOFT`] + n.
-    soft_pmds: KVec<Register>,
-    /// The MSR addresses of the global control, of the global status, and of the register that
-    /// clears the global status. The address of an MSR that the PMU lacks is 0.
-    global: [u64; 3],
-    /// A bit mask of the hardware PMDs that only some CPUs have: see
-    /// [`Map::partial`].
-    partial: u64,
-    /// The register numbers and the functions of the descriptions from which the tables were
-    /// copied.
-    ranges: KVec<RegisterRange>,
-}
-
-/// Appends the register table `named` of a PMU description to the table `to`. The first row of
-/// `named` describes register `first`. The first row of `to` describes register `base`. Register
-/// numbers between the last row of `to` and the first row of `named` get empty rows.
-fn append(
-    to: &mut KVec<Register>,
-    base: u16,
-    first: u16,
-    named: &mut dyn Iterator<Item = (&CStr, Register)>,
-) -> Result {
-    let shift = first.wrapping_sub(base);
-    while to.len() < usize::from(shift) {
-        to.push(Register::default(), GFP_KERNEL)?;
-    }
-    for (_, mut register) in named {
-        register.pmcs = register.pmcs.wrapping_shl(shift.into());
-        to.push(register, GFP_KERNEL)?;
-    }
-    Ok(())
-}
-
-impl Registers {
-    /// Builds the register tables from the PMU descriptions `pmus`. Returns `EBUSY` if `pmus` is
-    /// empty.
-    pub(crate) fn build<'a>(pmus: impl Iterator<Item = &'a Description>) -> Result<Self> {
-        let mut all = Self {
-            pmcs: KVec::new(),
-            pmds: KVec::new(),
-            soft_pmcs: KVec::new(),
-            soft_pmds: KVec::new(),
-            global: [0; 3],
-            partial: cpu_kinds::partial_hardware_pmds(),
-            ranges: KVec::new(),
-        };
-        for pmu in pmus {
-            let (pmcs, pmds, base) = match pmu.first() {
-                0 => (&mut all.pmcs, &mut all.pmds, 0),
-                _ => (&mut all.soft_pmcs, &mut all.soft_pmds, FIRST_SOFT),
-            };
-            append(pmcs, base, pmu.first(), &mut pmu.named_pmcs())?;
-            append(pmds, base, pmu.first(), &mut pmu.named_pmds())?;
-            if pmu.first() == 0 {
-                let (status, clear) = pmu.global_status();
-                all.global = [pmu.global_ctrl(), status, clear];
-            }
-            all.ranges.push(
-                RegisterRange {
-                    first: pmu.first(),
-                    end: pmu.end(),
-                    calls: pmu.calls(),
-                },
-                GFP_KERNEL,
-            )?;
-        }
-        match all.ranges.is_empty() {
-            true => Err(EBUSY),
-            false => Ok(all),
-        }
-    }
-
-    /// Returns the register tables in the form that the crate `perfmon_rules` uses.
-    pub(crate) fn map(&self) -> Map<'_> {
-        Map {
-            hardware: Tables {
-                pmcs: &self.pmcs,
-                pmds: &self.pmds,
-            },
-            soft: Tables {
-                pmcs: &self.soft_pmcs,
-                pmds: &self.soft_pmds,
-            },
-            global_ctrl: self.global[0],
-            global_status: self.global[1],
-            global_clear: self.global[2],
-            partial: self.partial,
-        }
-    }
-
-    /// Iterates over the control registers of the hardware PMU.
-    pub(crate) fn controls(&self) -> impl Iterator<Item = &Register> {
-        self.pmcs.iter().filter(|r| r.exists())
-    }
-
-    /// Iterates over the counters of the hardware PMU.
-    pub(crate) fn counters(&self) -> impl Iterator<Item = &Register> {
-        self.pmds.iter().filter(|r| r.is(kind::COUNTER))
-    }
-
-    /// Returns the range of register numbers that contains `number`, with the functions of its PMU
-    /// description.
-    fn range(&self, number: u16) -> Option<&RegisterRange> {
-        self.ranges
-            .iter()
-            .find(|part| (part.first..part.end).contains(&number))
-    }
-
-    /// Checks a value for a PMC with the `check` function of the PMU description. Returns the value
-    /// to write, which `check` can change, or the error of `check`. Called in process context.
-    pub(crate) fn check(&self, number: u16, value: u64) -> Result<u64> {
-        match self.range(number) {
-            Some(part) => part.calls.check(number.wrapping_sub(part.first), value),
-            None => Ok(value),
-        }
-    }
-
-    /// Returns the current value of a virtual register for the thread `task`, or for this CPU if
-    /// `task` is `None`.
-    #[inline]
-    pub(crate) fn read(
-        &self,
-        number: u16,
-        address: u64,
-        control: u64,
-        task: Option<&Task>,
-        ns: &PidNamespace,
-    ) -> u64 {
-        match self.range(number) {
-            Some(part) => part.calls.read(address, control, task, ns),
-            None => 0,
-        }
-    }
-}
-
 /// Registers a PMU description. Called in process context; may sleep.
 ///
 /// Returns 0, -EINVAL (an invalid size, name or row, which the kernel log names), -EEXIST (the name
@@ -428,10 +281,4 @@ pub(crate) unsafe extern "C" fn perfmon_pmu_register(raw: *const RawPmu) -> c_in
         // SAFETY: By the function's requirement the description stays valid while it is registered.
         register(unsafe { Description::from_raw(raw) }).map(|()| 0)
     })
-}
-
-/// Unregisters a PMU description. Called in process context; may sleep.
-#[no_mangle]
-pub(crate) extern "C" fn perfmon_pmu_unregister(raw: *const RawPmu) {
-    unregister(raw);
 }

@@ -10,7 +10,7 @@ use kernel::sync::Arc;
 use crate::msr::{self, ReservedMsrs};
 use crate::nmi::{self, NmiRegisters};
 use crate::per_cpu;
-use crate::pmus::Registers;
+use crate::pmu_registers::Registers;
 use crate::wrap_timer::WrapTimer;
 use base::{clock, cpu, global_mutex};
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sampling formats that modules register (`include/linux/perfmon.h`), and the buffers that the
-//! formats fill.
+//! The buffers that sampling formats fill.
 
 #![expect(unsafe_code, reason = "mapped memory, and callbacks of formats")]
 
@@ -10,16 +9,16 @@ use core::ptr::NonNull;
 use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
 use kernel::alloc::{KBox, KVec};
 use kernel::bindings;
-use kernel::error::{from_result, to_result, Result};
-use kernel::ffi::{c_int, c_void};
+use kernel::error::{to_result, Result};
+use kernel::ffi::c_void;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use protocols::ring::{self, Page, Shared, WriteResult, Writer};
 use protocols::sync::Word;
 use protocols::PAGE_SIZE;
 
-use crate::description::{self, Layout, Overflow, Part, RawFormat};
-use crate::formats::{self, FormatDescription, Pinned};
+use crate::description::{self, Layout, Overflow, Part};
+use crate::formats::Pinned;
 use crate::helpers;
 use crate::stats::{self, SelfStat};
 use base::account::MemoryCharge;
@@ -424,32 +423,6 @@ impl Buffer {
         ring.page().pause(paused);
         Ok(())
     }
-}
-
-/// Registers a sampling format. Called in process context; may sleep. `include/linux/perfmon.h`
-/// lists the errors.
-///
-/// # Safety
-///
-/// `raw` is NULL or points to a `struct perfmon_format` that stays valid until it is unregistered.
-#[no_mangle]
-unsafe extern "C" fn perfmon_format_register(raw: *const RawFormat) -> c_int {
-    from_result(|| {
-        // SAFETY: `raw` is not NULL, and `size` is the first field of every version of the
-        // structure.
-        if raw.is_null() || unsafe { (*raw).size } as usize != size_of::<RawFormat>() {
-            pr_err!("sampling format has an unexpected struct size; rebuild it against this module's headers\n");
-            return Err(EINVAL);
-        }
-        // INVARIANT: By the function's requirement the format stays valid while it is registered.
-        formats::register(FormatDescription { raw }).map(|()| 0)
-    })
-}
-
-/// Unregisters a sampling format. Called in process context; may sleep.
-#[no_mangle]
-extern "C" fn perfmon_format_unregister(raw: *const RawFormat) {
-    formats::unregister(raw);
 }
 
 /// Writes a record into the ring of a sampling buffer; described in `include/linux/perfmon.h`.

@@ -15,14 +15,14 @@ use kernel::sync::Arc;
 use perfmon_rules::claims::{RegisterMask, RegisterUsers};
 use perfmon_rules::register_map::Scope;
 
-use crate::contexts::context::{context_of_task, loaded_context, Context};
+use crate::contexts::context::Context;
 use crate::contexts::phase::Target;
-use crate::pmus::Registers;
+use crate::pmu_registers::Registers;
 use crate::reservation::PmuReservation;
-use crate::stats::{self, SelfStat};
+use crate::sched_probes::SchedProbes;
 use crate::wrap_timer::{self, Workqueues};
-use base::tracepoint::{Handler, Probes, ProcessExec, ProcessExit, SchedExit, SchedSwitch};
-use base::{access, global_mutex, preempt, task};
+use base::tracepoint::{Probes, ProcessExec, ProcessExit, SchedExit, SchedSwitch};
+use base::{access, global_mutex};
 
 global_mutex! {
     /// The attached contexts, the registers that these contexts have claimed, and the probes of the
@@ -102,7 +102,7 @@ impl Session {
             // and `remove_context()` needs `SESSION`, which protects `self`.
             let context = unsafe { &*one.context };
             one.evictable
-                || context.scope() == scope
+                || context.scope == scope
                 || !context.state.lock().claims.intersects(claims)
         })
     }
@@ -123,9 +123,9 @@ impl Session {
             // SAFETY: A context is removed from the list by `remove_context()` before it is freed,
             // and `remove_context()` needs `SESSION`, which protects `self`.
             let context = unsafe { &*one.context };
-            if context.scope() != scope {
+            if context.scope != scope {
                 let had = context.evict(&|state| state.claims.intersects(claims));
-                shares.remove(context.scope(), &had);
+                shares.remove(context.scope, &had);
             }
         }
     }
@@ -152,7 +152,7 @@ impl Session {
                 ended.set(ended.get() || is);
                 is
             });
-            shares.remove(context.scope(), &had);
+            shares.remove(context.scope, &had);
         }
         if self.register_users.is_empty() {
             self.reservation = None;
@@ -286,60 +286,4 @@ pub(crate) fn detach_idle_probes() {
     drop(session);
     // Drop the probes only after `SESSION` was released, because the drop waits for running probes.
     drop(unneeded);
-}
-
-/// The handler of the scheduler probes.
-struct SchedProbes;
-
-impl Handler<SchedSwitch<'_>> for SchedProbes {
-    /// Removes the context of the current thread from this CPU's PMU, because the thread is being
-    /// switched out. Called with interrupts off and the run-queue lock held.
-    #[inline]
-    fn on(&self, _: SchedSwitch<'_>) {
-        if let Some(context) = loaded_context(Scope::Thread) {
-            let _span = stats::timer(SelfStat::SchedOut, SelfStat::SchedOutTime);
-            context.sched_out();
-        }
-    }
-}
-
-impl Handler<SchedExit<'_>> for SchedProbes {
-    /// Programs the context of the current thread, which was switched in, into this CPU's PMU.
-    /// Called with preemption off.
-    #[inline]
-    fn on(&self, event: SchedExit<'_>) {
-        if event.is_switch {
-            if let Some(context) = context_of_task(task::current_task_address()) {
-                let _span = stats::timer(SelfStat::SchedIn, SelfStat::SchedInTime);
-                context.sched_in(Target::Thread(task::current_task_address()));
-            }
-        }
-    }
-}
-
-impl Handler<ProcessExit<'_>> for SchedProbes {
-    /// Ends the context of the current thread, which is exiting.
-    fn on(&self, _: ProcessExit<'_>) {
-        let task = task::current_task_address();
-        let _preempt = preempt::NoPreempt::new();
-        if let Some(context) = context_of_task(task) {
-            context.end(Target::Thread(task));
-        }
-    }
-}
-
-impl Handler<ProcessExec<'_>> for SchedProbes {
-    /// Called when the current thread has executed a program. Ends the context of the thread if the
-    /// program has more privileges than the user who executed it, or if that user may not read the
-    /// program. Otherwise calls `Context::handle_exec_of_target()`.
-    fn on(&self, event: ProcessExec<'_>) {
-        let task = task::current_task_address();
-        let _preempt = preempt::NoPreempt::new();
-        if let Some(context) = context_of_task(task) {
-            match event.secret {
-                true => context.end_at_exec(Target::Thread(task)),
-                false => context.handle_exec_of_target(Target::Thread(task)),
-            }
-        }
-    }
 }

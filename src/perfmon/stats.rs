@@ -11,7 +11,7 @@ use kernel::alloc::KVec;
 use kernel::ffi::CStr;
 use kernel::prelude::*;
 
-use crate::driver::{Counter, Instance, Spec};
+use crate::driver::{Instance, Spec};
 use crate::helpers::{self, CostFile};
 use base::self_stat::{CostTimer, ModuleStats};
 
@@ -61,138 +61,60 @@ const fn time(cost: SelfStat, name: &'static CStr, help: &'static CStr) -> Row {
 
 /// The list of the statistics. An element contains the statistic, the name and the help text of its
 /// instance, and whether its value is a time in nanoseconds.
+#[rustfmt::skip]
 const LIST: [Row; NR_STATS] = {
     use SelfStat::*;
     [
-        events(
-            NmiHandled,
-            c"perfcounters/interrupts/regular",
-            c"NMIs with a counter overflow",
-        ),
-        events(
-            NmiSpurious,
-            c"perfcounters/interrupts/spurious",
-            c"NMIs without a counter overflow, while the PMU was reserved",
-        ),
-        events(
-            NmiDeferred,
-            c"perfcounters/interrupts/again",
-            c"NMIs deferred because the lock of a context was held",
-        ),
-        time(
-            NmiTime,
-            c"perfcounters/interrupts/time",
-            c"Time in the NMI handler",
-        ),
-        events(
-            Timers,
-            c"perfcounters/timers/fired",
-            c"Timers fired, for sampling clocks, event sets and throttling",
-        ),
-        time(
-            TimerTime,
-            c"perfcounters/timers/time",
-            c"Time in timers for sampling clocks, event sets and throttling",
-        ),
-        events(
-            Samples,
-            c"perfcounters/samples/taken",
-            c"Overflows passed to sampling formats",
-        ),
-        time(
-            SampleTime,
-            c"perfcounters/samples/time",
-            c"Time in sampling formats",
-        ),
-        events(
-            SamplesLost,
-            c"perfcounters/samples/lost",
-            c"Samples lost: ring full or paused, or context throttled",
-        ),
-        events(
-            Messages,
-            c"perfcounters/messages/sent",
-            c"Overflow notifications, queued as messages or sent as signals",
-        ),
-        events(
-            MessagesLost,
-            c"perfcounters/messages/lost",
-            c"Overflow messages lost because the queue was full",
-        ),
-        events(
-            Resets,
-            c"perfcounters/sampling/resets",
-            c"Resets of PMDs to a new period, at an overflow or a restart",
-        ),
-        events(
-            Restarts,
-            c"perfcounters/sampling/restarts",
-            c"Successful PERFMON_RESTART calls",
-        ),
-        events(
-            Waits,
-            c"perfcounters/sampling/waits",
-            c"Threads blocked until a PERFMON_RESTART",
-        ),
-        events(
-            Throttles,
-            c"perfcounters/sampling/throttles",
-            c"Times a context was throttled",
-        ),
-        events(
-            SchedIn,
-            c"perfcounters/switches/in",
-            c"Switches to threads with a context",
-        ),
-        time(
-            SchedInTime,
-            c"perfcounters/switches/in_time",
-            c"Time to load contexts at switches to their threads",
-        ),
-        events(
-            SchedOut,
-            c"perfcounters/switches/out",
-            c"Switches from threads with a loaded context",
-        ),
-        time(
-            SchedOutTime,
-            c"perfcounters/switches/out_time",
-            c"Time to unload contexts at switches from their threads",
-        ),
-        events(
-            SetSwitches,
-            c"perfcounters/sets/switches",
-            c"Switches of event sets",
-        ),
-        time(
-            SetSwitchTime,
-            c"perfcounters/sets/time",
-            c"Time to switch event sets",
-        ),
-        events(
-            SetSwitchLate,
-            c"perfcounters/sets/late",
-            c"Set switches that the timer did not do in time",
-        ),
-        events(
-            Faults,
-            c"perfcounters/self_pages/faults",
-            c"Page faults in mappings of self pages",
-        ),
-        time(
-            FaultTime,
-            c"perfcounters/self_pages/fault_time",
-            c"Time in page faults of mappings of self pages",
-        ),
+        events(NmiHandled, c"perfcounters/interrupts/regular", c"NMIs with a counter overflow"),
+        events(NmiSpurious, c"perfcounters/interrupts/spurious",
+            c"NMIs without a counter overflow, while the PMU was reserved"),
+        events(NmiDeferred, c"perfcounters/interrupts/again",
+            c"NMIs deferred because the lock of a context was held"),
+        time(NmiTime, c"perfcounters/interrupts/time", c"Time in the NMI handler"),
+        events(Timers, c"perfcounters/timers/fired",
+            c"Timers fired, for sampling clocks, event sets and throttling"),
+        time(TimerTime, c"perfcounters/timers/time",
+            c"Time in timers for sampling clocks, event sets and throttling"),
+        events(Samples, c"perfcounters/samples/taken", c"Overflows passed to sampling formats"),
+        time(SampleTime, c"perfcounters/samples/time", c"Time in sampling formats"),
+        events(SamplesLost, c"perfcounters/samples/lost",
+            c"Samples lost: ring full or paused, or context throttled"),
+        events(Messages, c"perfcounters/messages/sent",
+            c"Overflow notifications, queued as messages or sent as signals"),
+        events(MessagesLost, c"perfcounters/messages/lost",
+            c"Overflow messages lost because the queue was full"),
+        events(Resets, c"perfcounters/sampling/resets",
+            c"Resets of PMDs to a new period, at an overflow or a restart"),
+        events(Restarts, c"perfcounters/sampling/restarts", c"Successful PERFMON_RESTART calls"),
+        events(Waits, c"perfcounters/sampling/waits", c"Threads blocked until a PERFMON_RESTART"),
+        events(Throttles, c"perfcounters/sampling/throttles", c"Times a context was throttled"),
+        events(SchedIn, c"perfcounters/switches/in", c"Switches to threads with a context"),
+        time(SchedInTime, c"perfcounters/switches/in_time",
+            c"Time to load contexts at switches to their threads"),
+        events(SchedOut, c"perfcounters/switches/out",
+            c"Switches from threads with a loaded context"),
+        time(SchedOutTime, c"perfcounters/switches/out_time",
+            c"Time to unload contexts at switches from their threads"),
+        events(SetSwitches, c"perfcounters/sets/switches", c"Switches of event sets"),
+        time(SetSwitchTime, c"perfcounters/sets/time", c"Time to switch event sets"),
+        events(SetSwitchLate, c"perfcounters/sets/late",
+            c"Set switches that the timer did not do in time"),
+        events(Faults, c"perfcounters/self_pages/faults", c"Page faults in mappings of self pages"),
+        time(FaultTime, c"perfcounters/self_pages/fault_time",
+            c"Time in page faults of mappings of self pages"),
     ]
 };
 
-const fn single(name: &'static CStr, cost: SelfStat) -> File {
-    sum(name, cost, cost)
+const fn sum(name: &'static CStr, first: SelfStat, second: SelfStat) -> File {
+    File(CostFile {
+        name: name.to_bytes_with_nul().as_ptr().cast(),
+        first: first as u16,
+        second: second as u16,
+    })
 }
 
-const fn sum(name: &'static CStr, first: SelfStat, second: SelfStat) -> File {
-    File::new(name, first as u16, second as u16)
+const fn single(name: &'static CStr, cost: SelfStat) -> File {
+    sum(name, cost, cost)
 }
 
 /// The debugfs files `perfmon/cpuN/NAME`, which have the names of perfmon2's files. Each file shows
@@ -242,7 +164,9 @@ impl PerfmonStats {
                 false => Spec::counter(name),
             };
             let instance = Instance::add_if_room(&Spec { help, ..spec })?;
-            publish(cost as usize, instance.counter());
+            // SAFETY: No code can update a statistic yet. The per-CPU words of the counter exist
+            // until the module is unloaded.
+            unsafe { MODULE_STATS.set_slot(cost as usize, instance.counter().raw()) };
             instances.push(instance, GFP_KERNEL)?;
         }
         Ok(Self {
@@ -277,12 +201,6 @@ pub(crate) fn timer(nr: SelfStat, time: SelfStat) -> CostTimer<NR_SLOTS> {
     MODULE_STATS.count_and_time(nr as usize, time as usize)
 }
 
-/// Creates the debugfs files with the statistics of a CPU that has come online. Called in process
-/// context.
-pub(crate) fn cpu_online(cpu: u32) {
-    show(cpu, &FILES);
-}
-
 const _: () = assert!(SelfStat::FaultTime as usize == NR_STATS - 1);
 const _: () = assert!(NR_STATS <= NR_SLOTS);
 
@@ -291,14 +209,6 @@ pub(crate) const NR_SLOTS: usize = 32;
 /// The addresses of the per-CPU counters of all statistics, indexed by `SelfStat` variants.
 pub(crate) static MODULE_STATS: ModuleStats<NR_SLOTS> = ModuleStats::new();
 
-/// Makes `counter` the per-CPU counter of the statistic `cost`, a `SelfStat` variant. Called by
-/// module init, before any code can update the statistic.
-fn publish(cost: usize, counter: Counter) {
-    // SAFETY: No code can update a statistic yet. The per-CPU words of `counter` exist until the
-    // module is unloaded.
-    unsafe { MODULE_STATS.set_slot(cost, counter.raw()) }
-}
-
 /// A debugfs file in the directory perfmon/cpuN.
 #[repr(transparent)]
 pub(crate) struct File(CostFile);
@@ -306,27 +216,15 @@ pub(crate) struct File(CostFile);
 // SAFETY: A `File` is a constant with pointers to static strings only.
 unsafe impl Sync for File {}
 
-impl File {
-    /// Creates a debugfs file that shows the sum of the statistics `first` and `second`, or one
-    /// statistic if `first` and `second` are equal.
-    pub(crate) const fn new(name: &'static CStr, first: u16, second: u16) -> Self {
-        Self(CostFile {
-            name: name.to_bytes_with_nul().as_ptr().cast(),
-            first,
-            second,
-        })
-    }
-}
-
-/// Creates the debugfs files of a CPU, unless they exist already. Called in process context.
-fn show(cpu: u32, files: &'static [File]) {
-    // SAFETY: `files` is a static slice, and `File` has the layout of `CostFile`. `MODULE_STATS` is
-    // a static array.
+/// Creates the debugfs files with the statistics of a CPU that has come online, unless they exist
+/// already. Called in process context.
+pub(crate) fn cpu_online(cpu: u32) {
+    // SAFETY: `FILES` and `MODULE_STATS` are static, and `File` has the layout of `CostFile`.
     unsafe {
         helpers::pfc_costs_show(
             cpu,
-            files.as_ptr().cast(),
-            files.len() as u32,
+            FILES.as_ptr().cast(),
+            FILES.len() as u32,
             MODULE_STATS.slots(),
         )
     }

@@ -4,7 +4,7 @@
 
 use kernel::prelude::*;
 
-use base::cpu;
+use base::{cpu, errno};
 
 /// The four values of `kernel.ppa` (for all tasks) or of a `ppactl` file (for one task). The third
 /// of the four values, a flag for timers, must be 0 and is not stored.
@@ -34,7 +34,7 @@ impl AccountingConfig {
         }
         if timers != 0 {
             pr_notice!("timers (third value) are not supported; set it to 0\n");
-            return Err(EOPNOTSUPP);
+            return Err(errno::eopnotsupp());
         }
         if latencies > on {
             pr_notice!("latencies (second value) require accounting on (first value 1)\n");

@@ -26,61 +26,26 @@ pub(crate) const PUBLISH_PERIOD_MS: u32 = 250;
 
 /// The name of each instance, whether its value is a time, and its help text, in the order of `enum
 /// ppa_cpu_value`.
+#[rustfmt::skip]
 const CPU_VALUE_NAMES: [(&CStr, bool, &CStr); NR_CPU_VALUES] = [
     (c"ppa/user_time", true, c"Time in user mode"),
     (c"ppa/system_time", true, c"Time in system calls"),
-    (
-        c"ppa/interrupt_time",
-        true,
-        c"Time in interrupts and softirqs",
-    ),
+    (c"ppa/interrupt_time", true, c"Time in interrupts and softirqs"),
     (c"ppa/idle_time", true, c"Idle time"),
     (c"ppa/syscalls", false, c"System calls"),
     (c"ppa/interrupts", false, c"Interrupts"),
-    (
-        c"ppa/softirq_time",
-        true,
-        c"Time in softirqs, on return from interrupts and in ksoftirqd",
-    ),
+    (c"ppa/softirq_time", true, c"Time in softirqs, on return from interrupts and in ksoftirqd"),
     (c"ppa/softirqs", false, c"Softirqs"),
-    (
-        c"ppa/softirq/hi_time",
-        true,
-        c"Time in softirqs of high-priority tasklets",
-    ),
-    (
-        c"ppa/softirq/hi",
-        false,
-        c"Softirqs of high-priority tasklets",
-    ),
-    (
-        c"ppa/softirq/tasklet_time",
-        true,
-        c"Time in softirqs of tasklets",
-    ),
+    (c"ppa/softirq/hi_time", true, c"Time in softirqs of high-priority tasklets"),
+    (c"ppa/softirq/hi", false, c"Softirqs of high-priority tasklets"),
+    (c"ppa/softirq/tasklet_time", true, c"Time in softirqs of tasklets"),
     (c"ppa/softirq/tasklet", false, c"Softirqs of tasklets"),
-    (
-        c"ppa/softirq/timer_time",
-        true,
-        c"Time in softirqs of timers",
-    ),
+    (c"ppa/softirq/timer_time", true, c"Time in softirqs of timers"),
     (c"ppa/softirq/timer", false, c"Softirqs of timers"),
-    (
-        c"ppa/softirq/net_tx_time",
-        true,
-        c"Time in softirqs that send packets",
-    ),
+    (c"ppa/softirq/net_tx_time", true, c"Time in softirqs that send packets"),
     (c"ppa/softirq/net_tx", false, c"Softirqs that send packets"),
-    (
-        c"ppa/softirq/net_rx_time",
-        true,
-        c"Time in softirqs that receive packets",
-    ),
-    (
-        c"ppa/softirq/net_rx",
-        false,
-        c"Softirqs that receive packets",
-    ),
+    (c"ppa/softirq/net_rx_time", true, c"Time in softirqs that receive packets"),
+    (c"ppa/softirq/net_rx", false, c"Softirqs that receive packets"),
 ];
 
 /// The instances of the CPU values in the counter pages, and each CPU's last published values.

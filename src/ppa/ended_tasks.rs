@@ -11,9 +11,19 @@ use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
 use kernel::alloc::{KBox, KVVec};
 use kernel::prelude::*;
 
+use crate::abi::TaskStats;
 use crate::state::{add_return, AccountingState, MAX_ENDED_BYTES, MAX_ENDED_RECORDS};
 use crate::stats;
 use crate::task_record::TaskRecord;
+
+/// The position in `/dev/ppa` at which the records of ended tasks begin. Positions below
+/// `ENDED_POSITION` belong to the records of living tasks.
+pub(crate) const ENDED_POSITION: u64 = 1 << 62;
+/// A reader whose position is at least `DRAINED_POSITION` reads the records of ended tasks. The
+/// reader's position minus `DRAINED_POSITION` is the number of a record: the reader stops before
+/// this record. Records of tasks that end later are left for the reader's next pass, so that each
+/// pass ends.
+const DRAINED_POSITION: u64 = ENDED_POSITION + 1;
 
 /// The queue reuses the free places at its front only if there are at least `MIN_FREE_PLACES` of
 /// them.
@@ -66,14 +76,14 @@ impl EndedTasks {
 
     /// Returns true if `nr` more records with `bytes` bytes fit into the limits `most` and
     /// `most_bytes`.
-    pub(crate) fn fits(&self, nr: u64, bytes: u64, most: u64, most_bytes: u64) -> bool {
+    fn fits(&self, nr: u64, bytes: u64, most: u64, most_bytes: u64) -> bool {
         let all = self.end().wrapping_sub(self.first);
         all.saturating_add(nr) <= most && self.bytes.saturating_add(bytes) <= most_bytes
     }
 
     /// Moves the records from `AccountingState::ended`, the list of the probes, to this queue.
     /// Drops the oldest records beyond the limits, and counts them as lost.
-    pub(crate) fn drain(&mut self, accounts: &AccountingState) {
+    fn drain(&mut self, accounts: &AccountingState) {
         let first = self.end();
         accounts.ended.take(&mut |record| {
             accounts.subtract_ended(record.bytes());
@@ -185,6 +195,48 @@ impl EndedTasks {
         let nr = from.saturating_sub(self.first) as usize;
         let records = self.records.iter().flatten();
         records.skip(nr).map(|record| &**record)
+    }
+
+    /// Adds the values of ended tasks that have not been read through the file to `found`, until
+    /// `found` has `most` elements. `at` is the reader's position in `/dev/ppa`. Returns the number
+    /// of the record at which the next read of ended tasks begins.
+    pub(crate) fn collect(
+        &mut self,
+        accounts: &AccountingState,
+        file: usize,
+        at: &mut u64,
+        found: &mut KVVec<TaskStats>,
+        most: usize,
+    ) -> u64 {
+        let mut next = self.next_record_of_reader(file);
+        if found.len() == most {
+            return next;
+        }
+        if *at < DRAINED_POSITION {
+            // `drain()` drops the oldest records of the queue if old and new records exceed the
+            // limits. Call `drain()` only if this reader has got all records of the queue, or if
+            // the new records fit into the limits together with the old records.
+            let nr = accounts.nr_ended.load_relaxed();
+            let bytes = accounts.ended_bytes.load_relaxed();
+            if next == self.end() || self.fits(nr, bytes, MAX_ENDED_RECORDS, MAX_ENDED_BYTES) {
+                self.drain(accounts);
+                next = self.next_record_of_reader(file);
+            }
+            *at = DRAINED_POSITION.wrapping_add(self.end());
+        }
+        let pass_end = at.wrapping_sub(DRAINED_POSITION);
+        for record in self.records_from(next) {
+            if found.len() == most || next >= pass_end {
+                break;
+            }
+            let Some(told) = TaskStats::new(record, &accounts.per_cpu, true, true, accounts.clock)
+            else {
+                break;
+            };
+            let _ = found.push_within_capacity(told);
+            next = next.wrapping_add(1);
+        }
+        next
     }
 
     /// Notes that a file has got all records whose numbers are below `to`, and frees the records

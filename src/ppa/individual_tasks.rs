@@ -1,142 +1,232 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The list of the tasks that are accounted individually.
+//! Starts, changes and ends the individual accounting of tasks. Tasks can be accounted individually
+//! whether or not all tasks are accounted. [`TaskEntry`] describes a task that is accounted
+//! individually.
+//!
+//! Removing the files of an entry waits for readers of the files, which take the lock `ACCOUNTING`.
+//! Code that holds `ACCOUNTING` must not wait for readers of the files, so it only sets `removing`
+//! in the entry. A worker removes the files later, without holding `ACCOUNTING`.
 
-use kernel::alloc::KVec;
+use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
-use kernel::sync::aref::ARef;
-use kernel::task::Task;
 
 use crate::config::AccountingConfig;
-use crate::state::{add_return, AccountingState};
-use crate::worker::{self, Directory};
+use crate::read_tasks::MAX_READ_ATTEMPTS;
+use crate::start_stop::{Accounting, ACCOUNTING};
+use crate::task_entries::{Directory, TaskEntry};
+use crate::worker;
+use base::preempt::NoPreempt;
 use base::task::{self, TaskRef};
+use base::{access, errno, global_mutex};
 
-/// A task that is accounted individually.
-pub(crate) struct TaskEntry {
-    /// The number by which the files in `/proc/ppa/PID` refer to the entry. No other entry ever
-    /// gets the same number.
-    pub(crate) id: usize,
-    /// The PID of the task in the initial namespace, which is the name of the directory.
-    pub(crate) pid: u32,
-    /// The task that is accounted.
-    pub(crate) task: ARef<Task>,
-    /// The accounting settings of the task.
-    pub(crate) config: AccountingConfig,
-    /// True if the entry is being removed.
-    pub(crate) removing: bool,
-    /// The directory of the task, or `None` after the worker has taken it out for removal. The
-    /// entry is kept until the directory is removed, so that no directory with the same name is
-    /// created.
-    pub(crate) directory: Option<Directory>,
+global_mutex! {
+    /// Serialises the selection of single tasks for accounting, which creates `/proc/ppa/PID`.
+    /// `TASK_FILES` is taken before `ACCOUNTING`. The files in `/proc/ppa/PID` are created and
+    /// removed without `ACCOUNTING`, because readers of these files take `ACCOUNTING`.
+    pub(crate) static TASK_FILES: Mutex<()> = ();
 }
 
-impl TaskEntry {
-    /// Starts to account the task with the settings of the entry.
-    pub(crate) fn account(&self, accounts: &AccountingState) -> Result {
-        let AccountingConfig {
-            cpus_per_group: scaling,
-            latency_hist: latencies,
-            ..
-        } = self.config;
-        accounts.account_individually(TaskRef::of_task(&self.task), scaling, latencies)
+/// Maximum number of tasks with entries.
+const MAX_TASK_ENTRIES: usize = 4096;
+
+/// Starts, changes or ends the individual accounting of a task. `pid` is in the initial namespace.
+///
+/// # Errors
+///
+/// `EPERM` without `CAP_PERFMON`; `ESRCH` if the task does not exist or is exiting; `EBUSY` while
+/// another task has an entry with the PID `pid`, or an old entry of the task is being removed;
+/// `ENOSPC` at [`MAX_TASK_ENTRIES`] entries; `EDQUOT` if the task's user would exceed the limit
+/// `user_kb`; `ENOMEM`; the errors of [`AccountingConfig::new`].
+pub(crate) fn set_task_accounting(pid: u32, values: &[i32; 4]) -> Result {
+    access::may_manage_accounting()?;
+    let wanted = AccountingConfig::new(values)?;
+    let task = task::find_thread_in_initial_ns(pid).ok_or(ESRCH)?;
+    if task::is_exiting(&task) {
+        return Err(ESRCH);
     }
-
-    /// Returns whether the task is exiting or has exited.
-    pub(crate) fn has_ended(&self) -> bool {
-        task::is_exiting(&self.task)
+    let _others = TASK_FILES.lock();
+    // Wait until an older entry with this PID is removed, but check at most `MAX_READ_ATTEMPTS`
+    // times: readers of the entry's files can delay the removal.
+    for _ in 0..MAX_READ_ATTEMPTS {
+        let is_going =
+            |entry: &TaskEntry| entry.pid == pid && (entry.removing || entry.has_ended());
+        if !ACCOUNTING.lock().entries.iter().any(is_going) {
+            break;
+        }
+        worker::queue_worker();
+        task::sleep_one_ms();
     }
-}
-
-/// All entries, and the number that the next new entry will get.
-pub(crate) struct TaskEntries {
-    pub(crate) all: KVec<Option<TaskEntry>>,
-    pub(crate) next: usize,
-}
-
-impl TaskEntries {
-    /// An empty list of entries.
-    pub(crate) const NONE: Self = Self {
-        all: KVec::new(),
-        next: 1,
+    let id = {
+        let mut all = ACCOUNTING.lock();
+        let same =
+            |entry: &&TaskEntry| task::task_address(&entry.task) == task::task_address(&task);
+        let found = all.entries.iter().find(same);
+        match found.map(|entry| (entry.id, entry.removing)) {
+            Some((_, true)) => return Err(EBUSY),
+            Some((id, false)) => return change(&mut all, id, wanted),
+            None => {}
+        }
+        // Another task may have an entry with this PID: a thread that executes a program takes over
+        // the PID of its thread-group leader, and the thread's old PID may be in use again.
+        if all.entries.iter().any(|entry| entry.pid == pid) {
+            worker::queue_worker();
+            return Err(EBUSY);
+        }
+        if !wanted.on {
+            return Ok(());
+        }
+        if all.entries.nr() >= MAX_TASK_ENTRIES {
+            pr_notice!("limit of {MAX_TASK_ENTRIES} individually accounted tasks reached; remove some through /proc/ppa/ppactl\n");
+            return Err(ENOSPC);
+        }
+        all.entries.all.reserve(1, GFP_KERNEL)?;
+        let id = all.entries.next;
+        all.entries.next = id.wrapping_add(1);
+        id
     };
+    let entry = TaskEntry {
+        id,
+        pid,
+        config: wanted,
+        removing: false,
+        directory: Some(Directory::create(pid, id)?),
+        task,
+    };
+    add(&mut ACCOUNTING.lock(), entry)
+}
 
-    /// Returns whether no entry exists, not counting entries that are being removed or whose tasks
-    /// have exited.
-    pub(crate) fn is_empty(&self) -> bool {
-        !self
-            .iter()
-            .any(|entry| !entry.removing && !entry.has_ended())
-    }
-
-    /// Returns the number of entries, including those that are being removed.
-    pub(crate) fn nr(&self) -> usize {
-        self.iter().fold(0, |n: usize, _| n.wrapping_add(1))
-    }
-
-    /// Iterates over the entries, including those that are being removed.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &TaskEntry> {
-        self.all.iter().flatten()
-    }
-
-    /// Adds an entry to the list. The caller has reserved memory for one more entry.
-    pub(crate) fn put(&mut self, entry: TaskEntry) {
-        match self.all.iter_mut().find(|place| place.is_none()) {
-            Some(place) => *place = Some(entry),
-            None => {
-                let _ = self.all.push_within_capacity(Some(entry));
-            }
+/// Adds an entry to the list and starts to account its task. The caller has reserved memory for one
+/// more entry.
+fn add(all: &mut Accounting, entry: TaskEntry) -> Result {
+    let id = entry.id;
+    all.entries.put(entry);
+    let accounted = match all.state() {
+        None => start_with_entry(all, id),
+        Some(accounts) => all.entries.find(id).and_then(|e| e.account(accounts)),
+    };
+    // If the task exited before its record was marked as individually accounted, the exit probe has
+    // not queued the worker. Search for the entry again, which fails if the task has exited.
+    let done = accounted.and_then(|()| all.entries.find(id).map(|_| ()));
+    if done.is_err() {
+        let entry = all.entries.iter().find(|entry| entry.id == id);
+        // If the task got no individual record, it keeps the record that it had before.
+        if let (Ok(()), Some(entry), Some(accounts)) = (accounted, entry, all.state()) {
+            accounts.end_individual(TaskRef::of_task(&entry.task));
         }
+        mark_removing(all, id);
     }
+    done
+}
 
-    /// Starts to account the tasks of all entries when accounting is started. If the user of a task
-    /// would exceed the limit `user_kb`, sets `removing` in the entry of the task and continues: an
-    /// error for one task would prevent the start for all users.
-    pub(crate) fn account(&mut self, accounts: &AccountingState) -> Result {
-        for entry in self.all.iter_mut().flatten() {
-            if entry.removing || entry.has_ended() {
-                continue;
-            }
-            match entry.account(accounts) {
-                Err(error) if error == EDQUOT => {
-                    add_return(&accounts.refused, 1);
-                    entry.removing = true;
-                    worker::queue_worker();
-                }
-                done => done?,
-            }
-        }
-        Ok(())
+/// Starts accounting, which is off, for the tasks of all entries. Returns `EDQUOT` if the user of
+/// the task with the entry `id` would exceed the limit `user_kb`.
+fn start_with_entry(all: &mut Accounting, id: usize) -> Result {
+    all.start()?;
+    // start() has set `removing` if the record of the task was refused.
+    match all.entries.find_even_removing(id) {
+        Some(entry) if entry.removing => Err(errno::edquot()),
+        _ => Ok(()),
     }
+}
 
-    /// Finds the entry with this number. Returns `ESRCH` if the entry does not exist, is being
-    /// removed, or its task has exited.
-    pub(crate) fn find(&self, id: usize) -> Result<&TaskEntry> {
-        self.iter()
-            .find(|entry| entry.id == id && !entry.removing && !entry.has_ended())
-            .ok_or(ESRCH)
-    }
-
-    /// Finds the entry with this number, even if the entry is being removed.
-    pub(crate) fn find_even_removing(&mut self, id: usize) -> Option<&mut TaskEntry> {
-        let mut there = self.all.iter_mut().flatten();
-        there.find(|entry| entry.id == id)
-    }
-
-    /// Finds an entry that is being removed or whose task has exited, and sets `removing` in it.
-    /// Returns the number of the entry, and its directory.
-    pub(crate) fn take_entry_to_remove(&mut self) -> Option<(usize, Option<Directory>)> {
-        let goes = |entry: &&mut TaskEntry| entry.removing || entry.has_ended();
-        let entry = self.all.iter_mut().flatten().find(goes)?;
+/// Sets `removing` in an entry, and queues the worker that removes the entry.
+fn mark_removing(all: &mut Accounting, id: usize) {
+    if let Some(entry) = all.entries.find_even_removing(id) {
         entry.removing = true;
-        Some((entry.id, entry.directory.take()))
     }
+    worker::queue_worker();
+}
 
-    /// Removes the entry with this number from the list and returns it.
-    pub(crate) fn remove(&mut self, id: usize) -> Option<TaskEntry> {
-        let mut places = self.all.iter_mut();
-        places
-            .find(|place| place.as_ref().is_some_and(|entry| entry.id == id))
-            .and_then(Option::take)
+/// Changes the settings of an entry. If the new settings switch accounting off, removes the entry.
+fn change(all: &mut Accounting, id: usize, wanted: AccountingConfig) -> Result {
+    let entry = all.entries.find(id)?;
+    if !wanted.on {
+        if let Some(accounts) = all.state() {
+            accounts.end_individual(TaskRef::of_task(&entry.task));
+        }
+        mark_removing(all, id);
+        return Ok(());
     }
+    let before = entry.config;
+    if let Some(entry) = all.entries.find_even_removing(id) {
+        entry.config = wanted;
+    }
+    let done = match all.state() {
+        // Accounting is off although the task is selected: an earlier restart has failed.
+        None => start_with_entry(all, id),
+        Some(accounts) => match all.entries.find(id) {
+            Ok(entry) if before.cpus_per_group == wanted.cpus_per_group => {
+                let _preempt = NoPreempt::new();
+                if let Some(record) = accounts.index.get(task::task_address(&entry.task)) {
+                    record.words.set_latency_hist(wanted.latency_hist);
+                }
+                Ok(())
+            }
+            found => found.and_then(|entry| entry.account(accounts)),
+        },
+    };
+    if done.is_err() {
+        if let Some(entry) = all.entries.find_even_removing(id) {
+            entry.config = before;
+        }
+    }
+    done
+}
+
+/// Returns an entry's settings: the four values of the task's `ppactl` file. Returns `ESRCH` if the
+/// entry does not exist, and `EPERM` in the same cases as
+/// [`read_entry`](crate::read_tasks::read_entry).
+pub(crate) fn entry_settings(id: usize) -> Result<[i32; 4]> {
+    let all = ACCOUNTING.lock();
+    let entry = all.entries.find(id)?;
+    access::may_read_accounting(&entry.task)?;
+    Ok(entry.config.values())
+}
+
+/// Changes an entry's settings: the four values of the task's `ppactl` file. Returns `EPERM`
+/// without `CAP_PERFMON`; other errors are those of [`set_task_accounting`].
+pub(crate) fn set_entry_settings(id: usize, values: &[i32; 4]) -> Result {
+    access::may_manage_accounting()?;
+    let wanted = AccountingConfig::new(values)?;
+    change(&mut ACCOUNTING.lock(), id, wanted)
+}
+
+/// Calls `each` with the PID and the settings (the four values of `ppactl`) of each entry. Returns
+/// `EPERM` without `CAP_PERFMON`.
+pub(crate) fn for_each_entry(each: &mut dyn FnMut(u32, [i32; 4])) -> Result {
+    access::may_manage_accounting()?;
+    for entry in ACCOUNTING.lock().entries.iter() {
+        if !entry.removing && !entry.has_ended() {
+            each(entry.pid, entry.config.values());
+        }
+    }
+    Ok(())
+}
+
+/// Removes the entries that are marked with `removing` or whose tasks have exited. Before it
+/// removes the files of an entry, stops accounting if accounting is no longer needed: see
+/// [`Accounting::stop_if_done`].
+///
+/// Context: the worker. `remove_marked_entries()` waits for readers of the files that it removes.
+pub(crate) fn remove_marked_entries() {
+    loop {
+        let gone = {
+            let mut all = ACCOUNTING.lock();
+            all.stop_if_done();
+            all.entries.take_entry_to_remove()
+        };
+        let Some((id, directory)) = gone else { break };
+        drop(directory);
+        let entry = ACCOUNTING.lock().entries.remove(id);
+        drop(entry);
+    }
+}
+
+/// Removes all entries and frees the list. Called when no new entries can be added any more.
+pub(crate) fn remove_all_entries() {
+    // The list is dropped while `ACCOUNTING` is not held, because dropping a directory waits for
+    // readers of its files, which take `ACCOUNTING`.
+    let all = core::mem::take(&mut ACCOUNTING.lock().entries.all);
+    drop(all);
 }

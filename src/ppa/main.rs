@@ -12,8 +12,9 @@
 //! | `state` | the state of accounting while it is on |
 //! | `per_cpu`, `hotplug`, `cpu_instances` | values of a CPU; hotplug and suspend; the values in the counter pages |
 //! | `task_record`, `abi` | records of tasks; the structures that programs read |
+//! | `record_replacement`, `retire_list` | replaces the record of a task; lists of removed records |
 //! | `ended_tasks` | records of ended tasks, for the readers of `/dev/ppa` |
-//! | `individual_tasks` | the list of the tasks that are accounted individually |
+//! | `individual_tasks`, `task_entries` | starts and ends the individual accounting of tasks; the list of these tasks |
 //! | `procfs`, `worker` | files in `/proc` and debugfs; the workers |
 //! | `stats` | the count of lost records |
 //! | `helpers` | declarations of the C code in `helpers/` |
@@ -35,10 +36,13 @@ mod probes;
 mod procfs;
 mod read_cpus;
 mod read_tasks;
+mod record_replacement;
+mod retire_list;
 mod start_stop;
 mod state;
 mod stats;
 mod sysctl;
+mod task_entries;
 mod task_record;
 mod user_return;
 mod worker;
@@ -70,7 +74,7 @@ struct Ppa {
 impl kernel::Module for Ppa {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         base::lock::init_mutex(&start_stop::ACCOUNTING);
-        base::lock::init_mutex(&procfs::TASK_FILES);
+        base::lock::init_mutex(&individual_tasks::TASK_FILES);
         let stats = stats::AccountingStats::new()?;
         let dead_cpus = HotplugRegistration::register_dead_callback()?;
         // Create the files and the device last, because users can open them at once, and the module

@@ -28,7 +28,7 @@ use ppa_rules::SwitchReason;
 use crate::per_cpu::PerCpu;
 use crate::state::{level, AccountingState};
 use crate::task_record::TaskRecord;
-use crate::user_return;
+use crate::user_return::{self, arm_user_return_report};
 use crate::worker;
 use base::preempt::NoPreempt;
 use base::task::{self, TaskRef};
@@ -282,20 +282,6 @@ impl Handler<PageFaultUser<'_>> for AccountingState {
     }
 }
 
-impl AccountingState {
-    /// Accounts system time until this CPU enters user mode. Returns false if system calls are not
-    /// measured or the kernel cannot report the entry to user mode. Preemption off.
-    #[cold]
-    #[inline(never)]
-    fn enter_kernel(&self, here: &PerCpu) -> bool {
-        let is_armed = self.levels & level::CALLS != 0 && user_return::arm();
-        if is_armed {
-            here.words.enter_kernel(|| self.clock.now());
-        }
-        is_armed
-    }
-}
-
 /// Begins a switch to the task whose record is `after`: increments the counts by which readers of
 /// the CPU's values and of the task's values detect the switch. Called before the clock is read.
 #[inline(always)]
@@ -304,14 +290,6 @@ fn begin_switch(here: &PerCpu, after: Option<&TaskRecord>) {
     if let Some(record) = after {
         record.words.begin_switch_in();
     }
-}
-
-/// Lets the kernel report when this CPU enters user mode. The code is a separate function so that
-/// the probes, which seldom call it, save few registers.
-#[cold]
-#[inline(never)]
-fn arm_user_return_report() {
-    user_return::arm();
 }
 
 impl Handler<SysEnter<'_>> for AccountingState {

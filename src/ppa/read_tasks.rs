@@ -1,28 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Reads the records of tasks: the values of one task or of all tasks for `/dev/ppa`, and the memory
-//! that the records of each user occupy.
+//! Reads the records of tasks: the values of one task or of all tasks for `/dev/ppa` and `/proc/ppa`,
+//! and the memory that the records of each user occupy.
 
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::KVVec;
 use kernel::prelude::*;
+use ppa_rules::{NR_SIGNALS, NR_VALUES};
 
 use crate::abi::TaskStats;
+use crate::ended_tasks::ENDED_POSITION;
 use crate::start_stop::{Accounting, ACCOUNTING};
-use crate::state::{MAX_ENDED_BYTES, MAX_ENDED_RECORDS};
+use crate::task_record::TaskRecord;
 use crate::worker;
+use base::clock::Clock;
 use base::preempt::NoPreempt;
 use base::tracepoint::Probes;
-use base::{access, task};
+use base::{access, errno, task};
 
-/// The position in `/dev/ppa` at which the records of ended tasks begin. Positions below
-/// `ENDED_POSITION` belong to the records of living tasks.
-const ENDED_POSITION: u64 = 1 << 62;
-/// A reader whose position is at least `DRAINED_POSITION` reads the records of ended tasks. The
-/// reader's position minus `DRAINED_POSITION` is the number of a record: the reader stops before
-/// this record. Records of tasks that end later are left for the reader's next pass, so that each
-/// pass ends.
-const DRAINED_POSITION: u64 = ENDED_POSITION + 1;
 /// Maximum number of tasks that one read returns.
 const MAX_TASKS_PER_READ: usize = 256;
 /// Maximum number of attempts to read values that are being changed. The time between two attempts
@@ -45,7 +40,7 @@ pub(crate) fn collect_tasks(
     let Accounting {
         probes: on, ended, ..
     } = &mut *all;
-    let accounts = on.as_ref().map(Probes::state).ok_or(ENODATA)?;
+    let accounts = on.as_ref().map(Probes::state).ok_or_else(errno::enodata)?;
     ended.add_reader(file)?;
     let mut tries = 0u32;
     while found.len() < most && *at < ENDED_POSITION {
@@ -74,33 +69,7 @@ pub(crate) fn collect_tasks(
         }
     }
     accounts.free_retired();
-    let mut next = ended.next_record_of_reader(file);
-    if found.len() == most {
-        return Ok((found, next));
-    }
-    if *at < DRAINED_POSITION {
-        // `drain()` drops the oldest records of `ended` if old and new records exceed the limits.
-        // Call `drain()` only if this reader has got all records of `ended`, or if the new records
-        // fit into the limits together with the old records.
-        let (nr, bytes) = (accounts.nr_ended.load_relaxed(), accounts.ended_bytes());
-        if next == ended.end() || ended.fits(nr, bytes, MAX_ENDED_RECORDS, MAX_ENDED_BYTES) {
-            ended.drain(accounts);
-            next = ended.next_record_of_reader(file);
-        }
-        *at = DRAINED_POSITION.wrapping_add(ended.end());
-    }
-    let pass_end = at.wrapping_sub(DRAINED_POSITION);
-    for record in ended.records_from(next) {
-        if found.len() == most || next >= pass_end {
-            break;
-        }
-        let Some(told) = TaskStats::new(record, &accounts.per_cpu, true, true, accounts.clock)
-        else {
-            break;
-        };
-        let _ = found.push_within_capacity(told);
-        next = next.wrapping_add(1);
-    }
+    let next = ended.collect(accounts, file, at, &mut found, most);
     Ok((found, next))
 }
 
@@ -136,16 +105,64 @@ pub(crate) fn collect_task(pid: u32) -> Result<TaskStats> {
     // The task may execute a program with more rights while the caller waits for the lock, so the
     // permission is checked after the wait.
     access::may_read_accounting(&task)?;
-    let accounts = all.state().ok_or(ENODATA)?;
+    let accounts = all.state().ok_or_else(errno::enodata)?;
     for _ in 0..MAX_READ_ATTEMPTS {
         {
             let _preempt = NoPreempt::new();
             let record = accounts.index.get(task::task_address(&task));
-            let record = record.ok_or(ENODATA)?;
+            let record = record.ok_or_else(errno::enodata)?;
             if let Some(told) =
                 TaskStats::new(record, &accounts.per_cpu, false, false, accounts.clock)
             {
                 return Ok(told);
+            }
+        }
+        task::sleep_one_ms();
+    }
+    Err(EAGAIN)
+}
+
+/// The accounting values of an entry's task.
+pub(crate) struct TaskValues {
+    pub(crate) snapshot: ppa_rules::TaskSnapshot,
+    pub(crate) groups: KVVec<[u64; NR_VALUES]>,
+    pub(crate) signals: [u32; NR_SIGNALS],
+    pub(crate) latency_hist: bool,
+    pub(crate) clock: Clock,
+}
+
+/// Reads the accounting values of an entry's task.
+///
+/// # Errors
+///
+/// `ESRCH` if the entry or the record of its task does not exist, `EPERM` if the caller may not
+/// watch the task (ptrace) and has no `CAP_PERFMON`, `ENODATA` if accounting is off, `EAGAIN` if
+/// the values changed during each attempt to read them, `ENOMEM`.
+pub(crate) fn read_entry(id: usize) -> Result<TaskValues> {
+    let all = ACCOUNTING.lock();
+    let entry = all.entries.find(id)?;
+    access::may_read_accounting(&entry.task)?;
+    let accounts = all.state().ok_or_else(errno::enodata)?;
+    let nr = TaskRecord::groups(entry.config.cpus_per_group);
+    let mut groups = KVVec::with_capacity(nr, GFP_KERNEL)?;
+    for _ in 0..nr {
+        groups.push([0; NR_VALUES], GFP_KERNEL)?;
+    }
+    for _ in 0..MAX_READ_ATTEMPTS {
+        {
+            let _preempt = NoPreempt::new();
+            let record = accounts.index.get(task::task_address(&entry.task));
+            let record = record.ok_or(ESRCH)?;
+            let clock = || accounts.clock.now_ordered();
+            let found = record.read(clock, |cpu| accounts.cpu(cpu), &mut groups);
+            if let Some(read) = found {
+                return Ok(TaskValues {
+                    snapshot: read,
+                    signals: core::array::from_fn(|n| record.signals(n)),
+                    latency_hist: record.words.has_latency_hist(),
+                    clock: accounts.clock,
+                    groups,
+                });
             }
         }
         task::sleep_one_ms();

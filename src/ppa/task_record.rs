@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Records of accounted tasks: an index of the records of living tasks by task address, and lists
-//! of the records of tasks that have ended.
+//! Records of accounted tasks, and an index of the records of living tasks by task address.
 
 #![expect(unsafe_code, reason = "memory of records, freed by RCU")]
 
@@ -20,8 +19,8 @@ use protocols::sync::Word;
 
 use crate::helpers;
 use base::account::MemoryCharge;
+use base::cpu;
 use base::task::{TaskIds, TaskRef};
-use base::{cpu, rcu};
 
 /// The record of a task: the values and the identity of the task. `words` is the first field, at
 /// the address of the record.
@@ -50,9 +49,9 @@ pub(crate) struct TaskRecord {
     saved: [Word; 4],
     /// The next record with the same hash in the index.
     hash_next: Word,
-    /// The next record of a [`RetireList`].
-    list_next: Word,
-    rcu: Opaque<bindings::callback_head>,
+    /// The next record of a `RetireList`.
+    pub(super) list_next: Word,
+    pub(super) rcu: Opaque<bindings::callback_head>,
 }
 
 // SAFETY: Any thread may access the fields of a record other than `rcu`, and may drop `charge` and
@@ -285,7 +284,7 @@ impl TaskRecord {
 ///
 /// No new search finds the record. Only the owner of the `RemovedRecord` may free the record, a
 /// grace period after its removal.
-pub(crate) struct RemovedRecord(NonNull<TaskRecord>);
+pub(crate) struct RemovedRecord(pub(super) NonNull<TaskRecord>);
 
 impl RemovedRecord {
     /// Returns the record.
@@ -461,107 +460,4 @@ fn words(nr: usize, flags: Flags) -> Result<KVVec<Word>> {
         words.push(Word::new(0), flags)?;
     }
     Ok(words)
-}
-
-/// A linked list of records that were removed from the index. Records can be pushed in any context.
-///
-/// # Invariants
-///
-/// The list owns a record from the push of the record until the record is taken or freed.
-pub(crate) struct RetireList {
-    first: Word,
-}
-
-impl RetireList {
-    /// Creates an empty list.
-    pub(crate) fn new() -> Self {
-        Self {
-            first: Word::new(0),
-        }
-    }
-
-    /// Adds a record to the front of the list. Callable in any context.
-    pub(crate) fn push(&self, record: RemovedRecord) {
-        let record = record.0;
-        loop {
-            let first = self.first.load_relaxed();
-            // SAFETY: `RemovedRecord` has passed the record's ownership to this call.
-            unsafe { record.as_ref() }.list_next.store_relaxed(first);
-            // Release: pairs with the acquires in `each` and `all`, so that the record is complete.
-            if self
-                .first
-                .try_cmpxchg_release(first, record.as_ptr() as u64)
-            {
-                return;
-            }
-        }
-    }
-
-    /// Calls `look` with each record of the list. The caller makes sure that no record is taken
-    /// from the list during the call.
-    pub(crate) fn each(&self, mut look: impl FnMut(&TaskRecord)) {
-        // Acquire: pairs with the release in `push`, so that the records are complete.
-        let mut next = self.first.load_acquire();
-        // SAFETY: The list owns the record, by the type's invariant, and by the function's contract
-        // no record is taken during the call. Records that are pushed during the call are not
-        // visited: `push` inserts them before the record at which the walk began.
-        while let Some(record) = unsafe { (next as *const TaskRecord).as_ref() } {
-            look(record);
-            next = record.list_next.load_relaxed();
-        }
-    }
-
-    fn all(&self) -> u64 {
-        loop {
-            // Acquire: pairs with the release in `push`.
-            let first = self.first.load_acquire();
-            if first == 0 || self.first.try_cmpxchg_release(first, 0) {
-                return first;
-            }
-        }
-    }
-
-    /// Empties the list. RCU frees the records after a grace period. Must not be called under a
-    /// run-queue lock.
-    pub(crate) fn free_later(&self) {
-        /// # Safety
-        ///
-        /// Called only by RCU, with the `rcu` field of a record.
-        unsafe extern "C" fn free(rcu: *mut bindings::callback_head) {
-            let record = rcu.wrapping_byte_sub(core::mem::offset_of!(TaskRecord, rcu));
-            // SAFETY: The record is from `into_raw`, and a grace period has elapsed since the
-            // record was removed from the index.
-            drop(unsafe { KBox::from_raw(record.cast::<TaskRecord>()) });
-        }
-        let mut next = self.all();
-        while let Some(record) = NonNull::new(next as *mut TaskRecord) {
-            // SAFETY: The list owns the record, by the type's invariant, and passes it to RCU.
-            // `list_next` is read before RCU may free the record.
-            unsafe {
-                next = record.as_ref().list_next.load_relaxed();
-                bindings::call_rcu(record.as_ref().rcu.get(), Some(free));
-            }
-        }
-    }
-
-    /// Empties the list, waits for a grace period, and passes each record to `each`. May sleep.
-    pub(crate) fn take(&self, each: &mut dyn FnMut(KBox<TaskRecord>)) {
-        let mut next = self.all();
-        if next != 0 {
-            rcu::synchronize();
-        }
-        while let Some(record) = NonNull::new(next as *mut TaskRecord) {
-            // SAFETY: The list owns the record, by the type's invariant. After the grace period no
-            // search uses the record.
-            let record = unsafe { KBox::from_raw(record.as_ptr()) };
-            next = record.list_next.load_relaxed();
-            each(record);
-        }
-    }
-}
-
-impl Drop for RetireList {
-    fn drop(&mut self) {
-        self.take(&mut drop);
-    }
 }

@@ -12,6 +12,7 @@ use kernel::ffi::c_ulong;
 
 use crate::helpers;
 use crate::per_cpu::PerCpu;
+use crate::state::{level, AccountingState};
 
 /// Returns whether the kernel can report the return to user mode. If the kernel cannot report the
 /// return to user mode, [`arm`] always returns false.
@@ -36,9 +37,31 @@ pub(crate) fn has_exit_work() -> bool {
 
 /// Arms the notifier of this CPU's next entry to user mode. Returns false if the kernel does not
 /// support user-return notifiers. Called with preemption off; callable in the scheduler's probes.
-pub(crate) fn arm() -> bool {
+fn arm() -> bool {
     // SAFETY: The caller has preemption off.
     unsafe { helpers::ppa_arm_user_return() }
+}
+
+/// Lets the kernel report when this CPU enters user mode. The code is a separate function so that
+/// the probes, which seldom call it, save few registers.
+#[cold]
+#[inline(never)]
+pub(crate) fn arm_user_return_report() {
+    arm();
+}
+
+impl AccountingState {
+    /// Accounts system time until this CPU enters user mode. Returns false if system calls are not
+    /// measured or the kernel cannot report the entry to user mode. Preemption off.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn enter_kernel(&self, here: &PerCpu) -> bool {
+        let is_armed = self.levels & level::CALLS != 0 && arm();
+        if is_armed {
+            here.words.enter_kernel(|| self.clock.now());
+        }
+        is_armed
+    }
 }
 
 /// Removes the notifier of a CPU that is offline. Called in the CPU's hotplug callback.

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The buffers of a process in a trace, and the memory that page faults need for them.
+//! The buffers of a process in a trace.
 
-use kernel::alloc::{KVVec, KVec};
+use kernel::alloc::KVec;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use trace_rules::abi::KEY_SHARED;
 
-use crate::buffer::{Buffer, Page, GFP_NO_OOM, PAGE};
-use crate::sorted::allocate_list_for_more_than;
-use base::account::MemoryCharge;
+use crate::buffer::Buffer;
+use crate::page::GFP_NO_OOM;
 use base::cpu;
 
 /// Maximum number of buffers that are visited without releasing `TRACING`. A trace can have a
@@ -91,75 +90,6 @@ impl BufferSet {
     /// the process has not ended.
     pub(crate) fn ended(&self) -> Option<u64> {
         Some(self.memory().wrapping_add(self.ended?))
-    }
-}
-
-/// The kind of memory that must be allocated before a page fault can be handled. The memory is
-/// allocated while `TRACING` is not held, and the page fault is then handled again.
-#[derive(Clone, Copy)]
-pub(crate) enum NeededMemory {
-    /// A list of [`BufferSet`]s. The value is the present number of elements; the new list has
-    /// capacity for more.
-    SetList(usize),
-    /// A [`BufferSet`] without buffers.
-    BufferSet,
-    /// A buffer with its first page.
-    Buffer,
-    /// A page of a buffer.
-    Page,
-}
-
-/// The memory that was allocated for a page fault. The memory is charged to the user that created
-/// the trace.
-#[derive(Default)]
-pub(crate) struct FaultMemory {
-    pub(crate) sets: KVVec<BufferSet>,
-    pub(crate) set: Option<(BufferSet, MemoryCharge)>,
-    pub(crate) buffer: Option<(Arc<Buffer>, MemoryCharge)>,
-    pub(crate) page: Option<Page>,
-    pub(crate) page_charge: Option<MemoryCharge>,
-    /// The id of the trace that may use the memory; 0 before anything is allocated.
-    pub(crate) trace: u64,
-}
-
-/// The parameters for allocating a trace's buffers.
-pub(crate) struct BufferParams {
-    pub(crate) trace: u64,
-    pub(crate) bytes: u32,
-    pub(crate) flight: bool,
-    pub(crate) payer: MemoryCharge,
-}
-
-impl FaultMemory {
-    /// Returns whether the memory can be used for this trace.
-    pub(crate) fn is_for_trace(&self, trace: u64) -> bool {
-        self.trace == 0 || self.trace == trace
-    }
-
-    /// Allocates the memory `need`, or returns `EDQUOT` or `ENOMEM`. May sleep.
-    pub(crate) fn make(&mut self, need: NeededMemory, terms: &BufferParams) -> Result {
-        self.trace = terms.trace;
-        match need {
-            NeededMemory::SetList(nr) => self.sets = allocate_list_for_more_than(nr)?,
-            NeededMemory::BufferSet => {
-                let nr = cpu::nr_cpu_ids();
-                let charge = terms.payer.charge(BufferSet::empty_bytes(nr))?;
-                self.set = Some((BufferSet::new(0, nr)?, charge));
-            }
-            NeededMemory::Buffer => {
-                let charge = terms.payer.charge(Buffer::empty_bytes(terms.bytes))?;
-                let buffer = Buffer::new(terms.bytes, terms.flight)?;
-                self.buffer = Some((Arc::new(buffer, GFP_NO_OOM)?, charge));
-            }
-            NeededMemory::Page => {
-                // Charge the page after its allocation, because `Trace::page` counts `page_charge`
-                // as used even if `page` is `None`.
-                let page = Page::new()?;
-                self.page_charge = Some(terms.payer.charge(PAGE)?);
-                self.page = Some(page);
-            }
-        }
-        Ok(())
     }
 }
 

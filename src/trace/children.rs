@@ -22,13 +22,14 @@ use kernel::task::Task;
 use trace_rules::abi::THREAD_SHARED;
 use trace_rules::sorted::MAX_VISITS_PER_LOCK_HOLD;
 
-use crate::child_memory::{ForkedChildMemory, ForkedChildPages};
+use crate::child_memory::ForkedChildMemory;
 use crate::clock::trace_clock;
+use crate::ends::end_process;
 use crate::helpers;
 use crate::membership::join_traces;
 use crate::process::Process;
-use crate::process_memory::LiveProcess;
-use crate::registry::{add, end_process, may_attach, with_capacity, TRACING};
+use crate::process_memory::{LiveProcess, ProcessPages};
+use crate::registry::{add, may_attach, with_capacity, TRACING};
 use crate::sorted::search;
 use base::access::Identity;
 use base::address_space::Mm;
@@ -82,7 +83,9 @@ pub(crate) fn detach_probe() {
 
 /// Counts a child that shares the memory of a traced process, if the child's task work could not be
 /// allocated. The events of a child without task work appear as events of its parent's thread.
-pub(crate) fn count_missed(mm: usize) {
+#[expect(unsafe_code, reason = "called by C")]
+#[no_mangle]
+extern "C" fn pt_count_missed(mm: usize) {
     let mut all = TRACING.lock();
     if let Some(key) = all.key_of_mm(mm) {
         all.count_missed(key);
@@ -92,7 +95,9 @@ pub(crate) fn count_missed(mm: usize) {
 /// Marks the `struct perftrace_thread` that the calling process shares with its parent. `parent` is
 /// the id of the thread that created the child. Called in the child before the child enters user
 /// mode.
-pub(crate) fn mark_shared_thread(parent: u32) {
+#[expect(unsafe_code, reason = "called by C")]
+#[no_mangle]
+extern "C" fn pt_shared_thread(parent: u32) {
     let Some(mm) = Mm::of_current() else { return };
     let mut all = TRACING.lock();
     let Some(key) = all.key_of_mm(mm.address()) else {
@@ -286,7 +291,7 @@ pub(crate) fn attach_child(key: u64) -> Result<bool> {
     if TaskRef::of_task(current!()).is_kernel() {
         return Err(EFAULT);
     }
-    let awake = ForkedChildPages::new(key, Some(markers), trace_clock())?;
+    let awake = ProcessPages::new(key, Some(markers), trace_clock())?;
     Ok(TRACING.lock().live_process(key)?.attach_child(awake))
 }
 
@@ -327,4 +332,12 @@ pub(crate) fn announce(mm: &Mm) {
         replace_thread_words(*at, u64::from(forker) << 32, [0, 0]);
     }
     join_traces(key);
+}
+
+#[expect(unsafe_code, reason = "called by C")]
+#[no_mangle]
+extern "C" fn pt_announce() {
+    if let Some(mm) = Mm::of_current() {
+        announce(&mm);
+    }
 }

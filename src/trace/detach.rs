@@ -22,10 +22,10 @@ use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::task::Task;
 
-use crate::buffer::PAGE;
 use crate::children::get_leader;
 use crate::helpers;
 pub(crate) use crate::helpers::DeviceOps;
+use crate::page::PAGE;
 use crate::process_memory::PROCESS_RANGE_SHIFT;
 use crate::registry::TRACING;
 use base::device::{FileOperationTables, FileOperations};
@@ -63,7 +63,7 @@ pub(crate) fn release(device: &DeviceOps, wake: Option<&WakeMappingFile>) -> Res
         // process again.
         let ask = |leader: ARef<Task>| detach_later(device, (key, &leader), wake);
         if !told && get_leader(key).and_then(ask).is_err() {
-            detach_failed(key);
+            pt_detach_failed(key);
         }
     }
 }
@@ -80,7 +80,8 @@ pub(crate) fn resume() {
 
 /// Records that the process `key` could not detach, so that the next [`release`] asks the process
 /// again.
-pub(crate) fn detach_failed(key: u64) {
+#[no_mangle]
+extern "C" fn pt_detach_failed(key: u64) {
     if let Ok(process) = TRACING.lock().live_process(key) {
         process.is_detaching = false;
     }
@@ -88,7 +89,8 @@ pub(crate) fn detach_failed(key: u64) {
 
 /// Returns whether [`release`] has asked processes to detach, and [`resume`] has not cancelled this
 /// request.
-pub(crate) fn is_closed_to_new_processes() -> bool {
+#[no_mangle]
+extern "C" fn pt_is_detaching() -> bool {
     TRACING.lock().closed
 }
 

@@ -33,6 +33,7 @@ use crate::buffer::Buffer;
 use crate::children;
 use crate::clock::trace_clock;
 use crate::detach::{self, DeviceOps, WakeMappingFile};
+use crate::ends;
 use crate::log::log_refused;
 use crate::mapping;
 use crate::permission;
@@ -45,6 +46,7 @@ use base::address_space::{Mapping, Mm};
 use base::device::{
     file_private_data, Device, FileOperationTables, FileOperations, ModuleReady, PageFault, Vma,
 };
+use base::errno;
 use base::task::{has_fatal_signal, is_compat_syscall};
 use base::user_memory::{read, read_all, values_as_bytes, write, write_all};
 
@@ -70,7 +72,7 @@ impl Drop for FreeOnDrop {
         // SAFETY: The caller is in process context. `pt_cancel_unreported_work()` cancels work that
         // only one probe queues, and `detach_probe()` has detached this probe.
         unsafe { crate::helpers::pt_cancel_unreported_work() };
-        trace_calls::free_all();
+        ends::free_all();
     }
 }
 
@@ -171,7 +173,7 @@ impl FileOperations for DeviceFile {
                 "perftrace: 32-bit programs cannot be traced, nor trace others; build them for 64 \
                  bits\n"
             );
-            return Err(EOPNOTSUPP);
+            return Err(errno::eopnotsupp());
         }
         dispatch_ioctl(file, self, command, arg)
     }
@@ -526,16 +528,6 @@ fn copy_range_to_user(
         }
     }
     Ok(Some(done as u32))
-}
-
-#[no_mangle]
-extern "C" fn pt_detach_failed(key: u64) {
-    detach::detach_failed(key);
-}
-
-#[no_mangle]
-extern "C" fn pt_is_detaching() -> bool {
-    detach::is_closed_to_new_processes()
 }
 
 /// Returns whether a file of `/dev/perftrace` belongs to a traced process.

@@ -7,42 +7,16 @@
 //! the trace. After a release, [`LockYielder`] lets other tasks take `TRACING`.
 
 use kernel::alloc::KBox;
-use kernel::time::delay::fsleep;
-use kernel::time::Delta;
-
 use trace_rules::sorted::{LimitedSearch, MAX_VISITS_PER_LOCK_HOLD};
 
+use crate::kernel_events::KernelEvents;
+use crate::lock_yielder::LockYielder;
 use crate::process::Process;
-use crate::registry::{DropAfterUnlock, Tracing, TRACING};
+use crate::process_memory::LiveProcess;
+use crate::registry::{set_traced, Tracing, TRACING};
+use crate::sorted::search;
 use crate::trace::Trace;
-use base::clock;
-
-/// A call that takes `TRACING` again and again sleeps after this number of nanoseconds.
-const MAX_BUSY_NS: u64 = 300_000;
-/// The duration of the sleep of a call that has run for [`MAX_BUSY_NS`] without a sleep.
-const BUSY_SLEEP: Delta = Delta::from_micros(50);
-
-/// Lets other tasks take `TRACING` during a call that takes it again and again. A task that waits
-/// for a mutex on another CPU does not get the mutex if the call takes the mutex again at once.
-pub(super) struct LockYielder {
-    /// The beginning of the call, or the end of its last sleep, in CLOCK_MONOTONIC.
-    since: u64,
-}
-
-impl LockYielder {
-    pub(super) fn new() -> Self {
-        let since = clock::monotonic_ns();
-        Self { since }
-    }
-
-    /// Sleeps if the call has not slept for [`MAX_BUSY_NS`]. The caller does not hold `TRACING`.
-    pub(super) fn sleep_if_busy(&mut self) {
-        if clock::monotonic_ns().saturating_sub(self.since) >= MAX_BUSY_NS {
-            fsleep(BUSY_SLEEP);
-            self.since = clock::monotonic_ns();
-        }
-    }
-}
+use base::tracepoint::Probes;
 
 /// Calls `what` for each process in the trace whose slot is `slot`, until `what` returns false.
 /// `TRACING` is released and taken again between two processes.
@@ -114,6 +88,36 @@ pub(super) fn free_trace(id: u64) {
     }
 }
 
+/// Frees all traces and processes. Called when the module is unloaded: at that time no file is open
+/// and no trace with `flag::KEEP` is active.
+pub(crate) fn free_all() {
+    let mut all = TRACING.lock();
+    let was = core::mem::replace(&mut *all, Tracing::NONE);
+    drop(all);
+    drop(was);
+}
+
+/// Ends a process: frees its pages, and decides which traces keep the process.
+pub(crate) fn end_process(all: &mut Tracing, key: u64) {
+    let Ok(process) = all.process(key) else {
+        return;
+    };
+    let mm = process.mm as u64;
+    if !process.end() {
+        return;
+    }
+    if let Ok(at) = search(&all.address_spaces, mm, |(mm, _)| *mm as u64) {
+        let _ = all.address_spaces.remove(at);
+        set_traced(mm as usize, false);
+    }
+    all.keep_ended(key);
+    all.limit_ended(key);
+    all.take_unreferenced(key);
+}
+
+/// Probes that are to be dropped after `TRACING` is released.
+pub(super) type DropAfterUnlock = Option<Probes<KernelEvents>>;
+
 impl Tracing {
     /// Starts the end of a trace: from now on no process can join the trace, and the generation of
     /// its slot is even. The caller then removes each process with
@@ -168,5 +172,49 @@ impl Tracing {
             return None;
         }
         self.processes.remove(at).ok()
+    }
+
+    /// Decides which traces keep a process that has ended. The memory of the process's markers is
+    /// charged to the user of the first trace in `traces` whose quota allows it. The process is
+    /// removed from the traces that precede this trace in the list, because their quotas do not
+    /// allow it. It is also removed from each trace whose creator has no permission any more.
+    fn keep_ended(&mut self, key: u64) {
+        let at = self.index_of(key);
+        let Self {
+            traces, processes, ..
+        } = self;
+        let Some(process) = at.and_then(|at| processes.get_mut(at)) else {
+            return;
+        };
+        let changed = process.have_credentials_changed();
+        let mut paid = false;
+        for trace in traces.iter_mut().filter(|t| t.set(key).is_some()) {
+            trace.signal.notify();
+            let might =
+                |alive: &LiveProcess| trace.permission_check().may_permission_still_hold(alive);
+            if changed && !process.live().is_some_and(might) {
+                trace.deny(key);
+                continue;
+            }
+            paid = paid || process.charge_trace_owner(trace.payer()).is_ok();
+            if !paid {
+                trace.drop_process(key);
+            }
+        }
+        process.drop_leader();
+    }
+
+    /// Counts an ended process in each trace that contains the process. If the ended processes of a
+    /// trace exceed a limit (count or memory), removes the oldest of them.
+    fn limit_ended(&mut self, key: u64) {
+        let memory = self.process(key).map_or(0, |process| process.memory());
+        for at in 0..self.traces.len() {
+            if let Some(trace) = self.traces.get_mut(at) {
+                trace.count_ended(key, memory);
+            }
+            while let Some(gone) = self.traces.get_mut(at).and_then(|t| t.drop_oldest()) {
+                self.take_unreferenced(gone);
+            }
+        }
     }
 }

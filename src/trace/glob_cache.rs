@@ -10,7 +10,7 @@ use kernel::prelude::*;
 use protocols::filter;
 use trace_rules::abi::{FIELDS_MAX, NAME_MAX, NR_MARKERS};
 
-use crate::buffer::GFP_NO_OOM;
+use crate::page::GFP_NO_OOM;
 use base::account::MemoryCharge;
 
 /// A copy of a trace's globs, with which names are matched while `TRACING` is not held.

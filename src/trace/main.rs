@@ -19,13 +19,17 @@ mod device;
 #[path = "../../include/linux/perfcounters.rs"]
 mod driver;
 mod ends;
+mod fault_memory;
 mod glob_cache;
 mod helpers;
 mod kernel_events;
+mod lock_yielder;
 mod log;
 mod mapping;
 mod marker;
+mod marker_bits;
 mod membership;
+mod page;
 mod permission;
 mod process;
 mod process_calls;

@@ -14,14 +14,13 @@ use kernel::ffi::c_ulong;
 use kernel::prelude::*;
 use trace_rules::abi::{self, map, NR_TRACES};
 
-use crate::buffer::PAGE;
-use crate::buffer_set::FaultMemory;
 use crate::children;
+use crate::fault_memory::FaultMemory;
 use crate::helpers;
+use crate::page::PAGE;
 use crate::process_calls::{self, AttachedFile};
 use crate::registry::{Tracing, TRACING};
 use crate::trace::Trace;
-use base::address_space::Mm;
 use base::cpu;
 use base::device::{PageFault, Vma};
 
@@ -108,23 +107,6 @@ pub(super) fn add_copied_mapping(vma: &mut Vma) {
 /// Subtracts a mapping, which is being removed, from the count of its process.
 pub(super) fn subtract_removed_mapping(vma: &Vma) {
     count_device_mapping(vma, false);
-}
-
-#[no_mangle]
-extern "C" fn pt_announce() {
-    if let Some(mm) = Mm::of_current() {
-        children::announce(&mm);
-    }
-}
-
-#[no_mangle]
-extern "C" fn pt_shared_thread(parent: u32) {
-    children::mark_shared_thread(parent);
-}
-
-#[no_mangle]
-extern "C" fn pt_count_missed(mm: usize) {
-    children::count_missed(mm);
 }
 
 /// Sets up the pages of a child of fork() when the child first accesses its mappings. Returns false

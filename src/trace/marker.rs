@@ -12,7 +12,7 @@ use kernel::sync::Arc;
 use protocols::{filter, structure::FromBytes};
 use trace_rules::abi::Marker;
 
-use crate::buffer::Page;
+use crate::page::Page;
 use crate::sorted::allocate_list_for_more_than;
 
 /// A registered marker, which never changes.

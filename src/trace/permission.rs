@@ -14,7 +14,7 @@ use trace_rules::abi::{flag, KEY_KERNEL};
 use trace_rules::sorted::{search_limited, LimitedSearch, MAX_VISITS_PER_LOCK_HOLD};
 
 use crate::buffer_set::BufferSet;
-use crate::ends::LockYielder;
+use crate::lock_yielder::LockYielder;
 use crate::log::log_unchecked;
 use crate::process::Process;
 use crate::process_memory::LiveProcess;

@@ -23,13 +23,13 @@ use kernel::sync::Arc;
 use kernel::task::Task;
 use trace_rules::abi::{self, flag, Control, NR_MARKERS, NR_TRACES};
 
-use crate::buffer::{Page, PAGE};
-use crate::child_memory::{ForkedChildMemory, ForkedChildPages};
+use crate::child_memory::ForkedChildMemory;
 use crate::clock::trace_clock;
 use crate::marker::{MarkerMemory, RegisteredMarker};
+use crate::page::{Page, PAGE};
 use crate::process_memory::{
     count_process_of_caller, max_processes_per_user, process_range_start, LiveProcess,
-    PlaceholderPage, PAGES, WORDS,
+    PlaceholderPage, ProcessPages, PAGES, WORDS,
 };
 use crate::sorted::move_to_larger_list;
 use base::access::{AccessSnapshot, Identity};
@@ -140,7 +140,7 @@ impl Process {
     /// `ENOMEM`. May sleep.
     pub(crate) fn new(key: u64, mm: &Mm, mapping: Mapping, shared: bool) -> Result<Self> {
         let share = count_process_of_caller()?;
-        let awake = ForkedChildPages::new(key, None, trace_clock())?;
+        let awake = ProcessPages::new(key, None, trace_clock())?;
         let charge = MemoryCharge::of_caller(Self::BYTES.wrapping_add(awake.pid.bytes()))?;
         Ok(Self {
             key,
@@ -242,7 +242,7 @@ impl Process {
 
     /// Gives a child of fork() an identity and pages of its own when the child first accesses its
     /// mappings. Returns false if the child already has pages or has ended.
-    pub(crate) fn attach_child(&mut self, awake: ForkedChildPages) -> bool {
+    pub(crate) fn attach_child(&mut self, awake: ProcessPages) -> bool {
         if !self.is_unattached() {
             return false;
         }

@@ -1,20 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! State of a traced process apart from its markers: the page that is mapped in place of missing
-//! pages of marker words, the live process, the limits on the number of processes, and the
+//! State of a traced process apart from its markers: its pages, the page that is mapped in place of
+//! missing pages of marker words, the live process, the limits on the number of processes, and the
 //! process's range in the device file.
 
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
 use kernel::task::Task;
-use trace_rules::abi::NR_MARKERS;
+use trace_rules::abi::{self, Control, NR_MARKERS};
 
-use crate::buffer::{Page, GFP_NO_OOM, PAGE};
 use crate::helpers;
-use base::access::AccessSnapshot;
+use crate::page::{Page, GFP_NO_OOM, PAGE};
+use base::access::{AccessSnapshot, Identity};
 use base::account::{MemoryCharge, Resource, ResourceCharge};
-use base::task;
+use base::clock::{self, Clock};
+use base::cpu;
+use base::task::{self, Pid};
+use base::user_memory::values_as_bytes;
 
 /// Number of 32-bit words in a page.
 pub(crate) const WORDS: usize = PAGE / 4;
@@ -65,6 +68,56 @@ impl LiveProcess {
     pub(crate) fn of_leader(leader: ARef<Task>) -> Result<Self> {
         let seen = AccessSnapshot::of_task(&leader)?;
         Ok(Self { leader, seen })
+    }
+}
+
+/// The identity and the pages of a process that accesses its mappings for the first time.
+pub(crate) struct ProcessPages {
+    pub(crate) who: Identity,
+    pub(crate) pid: Pid,
+    pub(crate) live: LiveProcess,
+    pub(crate) began: u64,
+    pub(crate) control: Page,
+    pub(crate) words: [Option<Page>; PAGES],
+    pub(crate) placeholder: Arc<PlaceholderPage>,
+}
+
+impl ProcessPages {
+    /// Creates the pages for the calling process. If the process is a child of fork(), `child` is
+    /// the number of its markers, and the pages include a word for each of these markers. May
+    /// sleep.
+    pub(crate) fn new(key: u64, child: Option<usize>, clock: Clock) -> Result<Self> {
+        let markers = child.unwrap_or(0);
+        let alive = LiveProcess::new()?;
+        let mut control = Page::new()?;
+        let pid = Pid::of_process(&alive.leader).ok_or(ESRCH)?;
+        let first = Control {
+            version: abi::VERSION,
+            nr_cpus: cpu::nr_cpu_ids(),
+            stride: abi::STRIDE,
+            clock: clock.is_monotonic().into(),
+            key,
+            offset: clock::time_namespace_offset_ns() as u64,
+            pid: pid.own_number(),
+            reserved: 0,
+            reserved2: 0,
+        };
+        control.fill(values_as_bytes(core::slice::from_ref(&first)));
+        let mut words = [const { None }; PAGES];
+        // Most processes need only the first page of marker words. [`Process::register`] adds
+        // further pages. A page of zeros is mapped in place of a missing page of marker words.
+        for place in words.iter_mut().take(markers.div_ceil(WORDS).max(1)) {
+            *place = Some(Page::new()?);
+        }
+        Ok(Self {
+            who: Identity::of_task(&alive.leader),
+            pid,
+            live: alive,
+            began: clock.user_readable_ticks(),
+            control,
+            words,
+            placeholder: PlaceholderPage::new()?,
+        })
     }
 }
 

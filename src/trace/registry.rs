@@ -6,23 +6,18 @@
 
 use kernel::alloc::{KBox, KVVec};
 use kernel::prelude::*;
-use trace_rules::abi::{flag, Describe, Info, NR_TRACES};
+use trace_rules::abi::{Describe, NR_TRACES};
 use trace_rules::sorted::{search_limited, LimitedSearch, MAX_VISITS_PER_LOCK_HOLD};
 
-use crate::buffer::Page;
-use crate::buffer_set::SetSums;
-use crate::clock;
 use crate::helpers;
-use crate::kernel_events::KernelEvents;
+use crate::page::Page;
 use crate::process::Process;
-use crate::process_memory::{max_traced, LiveProcess};
+use crate::process_memory::max_traced;
 use crate::sorted::{allocate_list_for_more_than, move_to_larger_list, search};
 use crate::trace::{Trace, TraceQuota};
-use base::access::{self, uid_in_caller_namespace};
+use base::access;
 use base::account::{Resource, ResourceCharge};
-use base::clock::realtime_ns;
 use base::global_mutex;
-use base::tracepoint::Probes;
 
 global_mutex! {
     /// The state of user tracing. Page faults of traced processes take `TRACING`, so no user memory
@@ -68,12 +63,6 @@ pub(crate) struct Tracing {
     pub(crate) closed: bool,
 }
 
-/// Returns the index in `processes` of the process with this key, or `None` if no process has this
-/// key.
-fn index_of(processes: &[KBox<Process>], key: u64) -> Option<usize> {
-    search(processes, key, |process| process.key).ok()
-}
-
 /// Calls `what` with `TRACING` held, after the lists of processes and of address spaces have got
 /// capacity for one more process. Memory for larger lists is allocated while `TRACING` is not held.
 pub(crate) fn with_capacity<T>(what: impl FnOnce(&mut Tracing) -> Result<T>) -> Result<T> {
@@ -115,7 +104,7 @@ pub(crate) fn add(all: &mut Tracing, process: KBox<Process>) -> Result {
 /// traced address space, and with it a `struct perftrace_thread`. Before such a child enters user
 /// mode, `pt_queue_shared_thread()` marks the thread id in this structure as shared.
 #[expect(unsafe_code, reason = "a call of C")]
-fn set_traced(mm: usize, is_traced: bool) {
+pub(super) fn set_traced(mm: usize, is_traced: bool) {
     // SAFETY: `pt_set_traced()` uses the address `mm` as a number only.
     unsafe { helpers::pt_set_traced(mm, is_traced) }
 }
@@ -128,27 +117,6 @@ pub(crate) fn may_attach(all: &Tracing) -> Result {
         false => Ok(()),
     }
 }
-
-/// Ends a process: frees its pages, and decides which traces keep the process.
-pub(crate) fn end_process(all: &mut Tracing, key: u64) {
-    let Ok(process) = all.process(key) else {
-        return;
-    };
-    let mm = process.mm as u64;
-    if !process.end() {
-        return;
-    }
-    if let Ok(at) = search(&all.address_spaces, mm, |(mm, _)| *mm as u64) {
-        let _ = all.address_spaces.remove(at);
-        set_traced(mm as usize, false);
-    }
-    all.keep_ended(key);
-    all.limit_ended(key);
-    all.take_unreferenced(key);
-}
-
-/// Probes that are to be dropped after `TRACING` is released.
-pub(super) type DropAfterUnlock = Option<Probes<KernelEvents>>;
 
 impl Tracing {
     /// The initial state, in which no traces and no processes exist.
@@ -191,7 +159,7 @@ impl Tracing {
     /// Returns the index in `processes` of the process with this key, or `None` if no process has
     /// this key.
     pub(crate) fn index_of(&self, key: u64) -> Option<usize> {
-        index_of(&self.processes, key)
+        search(&self.processes, key, |process| process.key).ok()
     }
 
     /// Returns the key of the traced process that has this address space, or `None` if there is no
@@ -291,20 +259,6 @@ impl Tracing {
         Ok(())
     }
 
-    /// Counts an ended process in each trace that contains the process. If the ended processes of a
-    /// trace exceed a limit (count or memory), removes the oldest of them.
-    pub(crate) fn limit_ended(&mut self, key: u64) {
-        let memory = self.process(key).map_or(0, |process| process.memory());
-        for at in 0..self.traces.len() {
-            if let Some(trace) = self.traces.get_mut(at) {
-                trace.count_ended(key, memory);
-            }
-            while let Some(gone) = self.traces.get_mut(at).and_then(|t| t.drop_oldest()) {
-                self.take_unreferenced(gone);
-            }
-        }
-    }
-
     /// Returns the process `key`, and the trace with the lowest id that is greater than `after` and
     /// for which `wanted` returns true.
     pub(super) fn trace_of(
@@ -374,61 +328,9 @@ impl Tracing {
         )
     }
 
-    /// Decides which traces keep a process that has ended. The memory of the process's markers is
-    /// charged to the user of the first trace in `traces` whose quota allows it. The process is
-    /// removed from the traces that precede this trace in the list, because their quotas do not
-    /// allow it. It is also removed from each trace whose creator has no permission any more.
-    pub(crate) fn keep_ended(&mut self, key: u64) {
-        let at = self.index_of(key);
-        let Self {
-            traces, processes, ..
-        } = self;
-        let Some(process) = at.and_then(|at| processes.get_mut(at)) else {
-            return;
-        };
-        let changed = process.have_credentials_changed();
-        let mut paid = false;
-        for trace in traces.iter_mut().filter(|t| t.set(key).is_some()) {
-            trace.signal.notify();
-            let might =
-                |alive: &LiveProcess| trace.permission_check().may_permission_still_hold(alive);
-            if changed && !process.live().is_some_and(might) {
-                trace.deny(key);
-                continue;
-            }
-            paid = paid || process.charge_trace_owner(trace.payer()).is_ok();
-            if !paid {
-                trace.drop_process(key);
-            }
-        }
-        process.drop_leader();
-    }
-
     /// Returns a new id for a trace or a file.
     pub(super) fn id(&mut self) -> u64 {
         self.next_id = self.next_id.wrapping_add(1);
         self.next_id
-    }
-
-    /// Returns the data of `PERFTRACE_INFO`, with the sums over the trace's buffers.
-    pub(super) fn info(&self, trace: &Trace, sums: &SetSums) -> Info {
-        let clock = clock::trace_clock();
-        let info = trace.info(sums);
-        let has_restarted = clock::nr_clock_restarts() != trace.nr_clock_restarts;
-        let unstable = if clock.is_unstable() || has_restarted {
-            flag::UNSTABLE
-        } else {
-            0
-        };
-        Info {
-            flags: info.flags | unstable,
-            slot: trace.state.slot().map_or(u32::MAX, |slot| slot as u32),
-            uid: uid_in_caller_namespace(trace.owner),
-            clock: clock.is_monotonic().into(),
-            khz: clock.khz,
-            ticks: clock.user_readable_ticks(),
-            realtime: realtime_ns(),
-            ..info
-        }
     }
 }

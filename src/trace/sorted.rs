@@ -8,7 +8,7 @@ use kernel::prelude::*;
 
 pub(crate) use trace_rules::sorted::search;
 
-use crate::buffer::GFP_NO_OOM;
+use crate::page::GFP_NO_OOM;
 
 /// Moves the elements of a list into the larger list `room`, which was allocated before the lock of
 /// the list was taken.

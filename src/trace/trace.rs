@@ -22,13 +22,13 @@ use protocols::{filter, structure::FromBytes, trace_buffer::BufferRange};
 use trace_rules::abi::{self, flag, Create, Info, KEY_KERNEL, KEY_SHARED};
 use trace_rules::sorted::{search_limited, LimitedSearch};
 
-use crate::buffer::{Buffer, Page, PAGE};
-use crate::buffer_set::{
-    sets_per_lock_hold, BufferParams, BufferSet, FaultMemory, LossCounts, NeededMemory, SetSums,
-};
+use crate::buffer::Buffer;
+use crate::buffer_set::{sets_per_lock_hold, BufferSet, LossCounts, SetSums};
 use crate::clock::nr_clock_restarts;
+use crate::fault_memory::{BufferParams, FaultMemory, NeededMemory};
 use crate::glob_cache::{GlobCache, TraceGlobs};
 use crate::kernel_events::KernelEvents;
+use crate::page::{Page, PAGE};
 use crate::process::{Process, Slot};
 use crate::reader_signal::ReaderSignal;
 use crate::sorted::{move_to_larger_list, search};

@@ -12,14 +12,16 @@ use trace_rules::abi::{
 };
 use trace_rules::sorted::LimitedSearch;
 
-use crate::buffer::Page;
 use crate::buffer_set::SetSums;
 use crate::children;
 use crate::clock;
-use crate::ends::{for_each_member, free_trace, reap, LockYielder};
+use crate::ends::{for_each_member, free_trace, reap};
 use crate::kernel_events::{KernelEvents, MARKERS};
+use crate::lock_yielder::LockYielder;
 use crate::marker;
-use crate::membership::{add_processes, set_all_marker_bits_of_process};
+use crate::marker_bits::set_all_marker_bits_of_process;
+use crate::membership::add_processes;
+use crate::page::Page;
 use crate::permission::Caller;
 use crate::process::Process;
 use crate::reader_signal::ReaderSignal;
@@ -28,6 +30,7 @@ use crate::sorted::{allocate_list_for_more_than, move_to_larger_list};
 use crate::trace::{Trace, Unread};
 use base::access::{self, uid_in_caller_namespace};
 use base::account::{Resource, ResourceCharge};
+use base::clock::realtime_ns;
 use base::module::ModuleRef;
 use base::task::has_fatal_signal;
 use base::tracepoint::Probes;
@@ -72,6 +75,28 @@ impl Tracing {
     fn new_ref(&mut self, id: u64, signal: Arc<ReaderSignal>) -> FileTraceRef {
         let reader = self.id();
         FileTraceRef { id, reader, signal }
+    }
+
+    /// Returns the data of `PERFTRACE_INFO`, with the sums over the trace's buffers.
+    fn info(&self, trace: &Trace, sums: &SetSums) -> Info {
+        let clock = clock::trace_clock();
+        let info = trace.info(sums);
+        let has_restarted = clock::nr_clock_restarts() != trace.nr_clock_restarts;
+        let unstable = if clock.is_unstable() || has_restarted {
+            flag::UNSTABLE
+        } else {
+            0
+        };
+        Info {
+            flags: info.flags | unstable,
+            slot: trace.state.slot().map_or(u32::MAX, |slot| slot as u32),
+            uid: uid_in_caller_namespace(trace.owner),
+            clock: clock.is_monotonic().into(),
+            khz: clock.khz,
+            ticks: clock.user_readable_ticks(),
+            realtime: realtime_ns(),
+            ..info
+        }
     }
 }
 
@@ -380,15 +405,6 @@ pub(crate) fn next_marker(key: u64, number: u32) -> Result<Describe> {
         };
         call.sleep_if_busy();
     }
-}
-
-/// Frees all traces and processes. Called when the module is unloaded: at that time no file is open
-/// and no trace with `flag::KEEP` is active.
-pub(crate) fn free_all() {
-    let mut all = TRACING.lock();
-    let was = core::mem::replace(&mut *all, Tracing::NONE);
-    drop(all);
-    drop(was);
 }
 
 /// Creates and begins a trace. Returns a file's reference to the trace, and the slot of the trace.

@@ -11,11 +11,11 @@ use perfmon_rules::claims::RegisterMask;
 use perfmon_rules::error::Error;
 use perfmon_rules::register_map::Scope;
 
+use crate::contexts::blocker::Blocker;
 use crate::contexts::context::{loaded_context, Context, Permission};
-use crate::contexts::deferral::Blocker;
+use crate::contexts::cpu_fit;
 use crate::contexts::phase::Target;
 use crate::contexts::thread_table::{ThreadEntry, UnlinkedEntry};
-use crate::cpu_kinds;
 use crate::msr;
 use crate::per_cpu;
 use crate::pmus::to_kernel_error;
@@ -37,7 +37,7 @@ impl Context {
     /// `EINTR`, `ENOMEM`.
     pub(crate) fn load(&self, number: u32, set: u16) -> Result {
         // Check the permission before any lock is taken, because the check can sleep.
-        let task = match self.scope() {
+        let task = match self.scope {
             Scope::Thread => Some(self.find_permitted_thread(number)?),
             Scope::System if access::is_perfmon_capable() => None,
             Scope::System => return Err(EPERM),
@@ -52,10 +52,10 @@ impl Context {
         let (uses, core) = {
             let state = self.state.lock();
             let uses = state.required_registers_with(&self.registers.map(), |_| RegisterMask::NONE);
-            (uses, state.elsewhere.core())
+            (uses, state.elsewhere.core)
         };
         let cpu = task.is_none().then_some(number);
-        let can_count = cpu_kinds::can_count(&uses, core, cpu);
+        let can_count = cpu_fit::can_count(&uses, core, cpu);
         let claims = {
             let mut state = self.state.lock();
             if state.phase.target() != Target::Detached || state.loading {
@@ -76,7 +76,7 @@ impl Context {
             state.compute_set_order().map_err(to_kernel_error)?;
             if !can_count {
                 drop(state);
-                msr::log_missing_registers(cpu);
+                cpu_fit::log_missing_registers(cpu);
                 return Err(ENODEV);
             }
             state.elsewhere.set_required(uses);
@@ -86,7 +86,7 @@ impl Context {
         };
         session.add_context(slot, self);
         session
-            .claim(self.scope(), &self.registers, &RegisterMask::NONE, &claims)
+            .claim(self.scope, &self.registers, &RegisterMask::NONE, &claims)
             .inspect_err(|_| session.remove_context(self))?;
         let attached = match task.zip(place) {
             Some(((task, watch), place)) => session.add_thread().and_then(|()| {
@@ -101,7 +101,7 @@ impl Context {
         };
         attached.inspect_err(|_| {
             self.detach();
-            let _ = session.claim(self.scope(), &self.registers, &claims, &RegisterMask::NONE);
+            let _ = session.claim(self.scope, &self.registers, &claims, &RegisterMask::NONE);
             session.remove_context(self);
         })
     }
@@ -187,7 +187,7 @@ impl Context {
         claims: RegisterMask,
     ) -> (GlobalGuard<SESSION>, Result) {
         let mut state = self.state.lock();
-        if self.scope() == Scope::Thread || !state.claims.is_none() || claims.is_none() {
+        if self.scope == Scope::Thread || !state.claims.is_none() || claims.is_none() {
             return (session, Ok(()));
         }
         // Store the claims before `SESSION` is released, because is_available_after_evict() must
@@ -250,9 +250,9 @@ impl Context {
             return Err(EBUSY);
         }
         let (was, claims) = self.detach();
-        session.claim(self.scope(), &self.registers, &claims, &RegisterMask::NONE)?;
+        session.claim(self.scope, &self.registers, &claims, &RegisterMask::NONE)?;
         session.remove_context(self);
-        if was != Target::Detached && self.scope() == Scope::Thread {
+        if was != Target::Detached && self.scope == Scope::Thread {
             session.remove_thread();
         }
         Ok(())

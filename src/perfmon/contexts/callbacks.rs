@@ -75,7 +75,8 @@ unsafe extern "C" fn pfm_deferred_work(context: *const c_void, timer: bool) {
 
 /// Reads the counters of all contexts that are in a PMU, on every CPU, so that no counter wraps
 /// unnoticed.
-fn sync_all_cpus() {
+#[no_mangle]
+extern "C" fn pfm_wrap_timer_work() {
     cpu::call_on_all_cpus(&|| {
         for scope in [Scope::Thread, Scope::System] {
             if let Some(context) = loaded_context(scope) {
@@ -83,11 +84,6 @@ fn sync_all_cpus() {
             }
         }
     });
-}
-
-#[no_mangle]
-extern "C" fn pfm_wrap_timer_work() {
-    sync_all_cpus();
 }
 
 #[no_mangle]

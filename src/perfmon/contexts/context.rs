@@ -41,24 +41,24 @@ use kernel::sync::{Arc, Mutex};
 use kernel::task::Task;
 use perfmon_rules::claims::RegisterMask;
 use perfmon_rules::error::Error;
-use perfmon_rules::register_map::Scope;
-use protocols::self_page;
+use perfmon_rules::register_map::{Map, Scope};
 
-use crate::contexts::deferral::{Blocker, Deferral};
+use crate::contexts::blocker::Blocker;
+use crate::contexts::deferral::Deferral;
 use crate::contexts::event_set::{EventSet, EventSets};
 use crate::contexts::phase::{Phase, Target};
 use crate::contexts::sampling_state::Sampling;
 use crate::contexts::thread_table::{self, ThreadEntry};
 use crate::cpu_kinds::Elsewhere;
-use crate::msr;
 use crate::per_cpu;
-use crate::pmus::{self, Registers};
+use crate::pmu_registers::Registers;
+use crate::pmus::{self, current_registers};
 use crate::sample_buffer::{Buffer, SamplingMemory};
-use crate::self_page::Page;
+use crate::self_page_memory::{Page, SelfPageMappings};
 use base::access::{self, AccessSnapshot};
 use base::account::MemoryCharge;
+use base::cpu;
 use base::lock::RawLock;
-use base::{address_space, clock, cpu, task};
 
 /// The mutable state of a [`Context`], protected by its lock.
 pub(crate) struct ContextState {
@@ -147,16 +147,6 @@ pub(crate) struct Context {
     pub(crate) state: RawLock<ContextState>,
 }
 
-/// The mappings of a context's self page. At most one process maps the page at a time.
-#[derive(Default)]
-pub(crate) struct SelfPageMappings {
-    /// The address of the `mm_struct` of the process that maps the page.
-    mm: usize,
-    nr: usize,
-    /// True if threads of the process that maps the page are allowed to execute RDPMC.
-    pub(crate) rdpmc: bool,
-}
-
 /// Arguments of [`Context::new`], checked by `PERFMON_CREATE` and `PERFMON_CREATE_FORMAT`.
 pub(crate) struct ContextConfig {
     /// Whether the context is for a thread or a CPU.
@@ -187,7 +177,7 @@ impl Context {
         let charge =
             MemoryCharge::of_context(size_of::<Self>().wrapping_add(CONTEXT_OVERHEAD_BYTES))?;
         let ns = ARef::from(current!().active_pid_ns().ok_or(ESRCH)?);
-        let (registers, pins) = Registers::current()?;
+        let (registers, pins) = current_registers()?;
         let global_ctrl = registers.map().global_ctrl;
         let (buffer, areas) = match kind.buffer {
             Some((buffer, areas)) => (Some(KBox::new(buffer, GFP_KERNEL_ACCOUNT)?), Some(areas)),
@@ -212,7 +202,10 @@ impl Context {
                     sets,
                     phase: Phase::NEW,
                     thread: None,
-                    elsewhere: Elsewhere::new(kind.core),
+                    elsewhere: Elsewhere {
+                        core: kind.core,
+                        ..Elsewhere::default()
+                    },
                     broken: false,
                     claims: RegisterMask::NONE,
                     page: None,
@@ -264,16 +257,6 @@ impl Context {
     #[inline]
     pub(crate) fn address(&self) -> *const c_void {
         core::ptr::from_ref(self).cast()
-    }
-
-    /// Returns whether this is the context of a thread or of a CPU.
-    pub(crate) fn scope(&self) -> Scope {
-        self.scope
-    }
-
-    /// Returns the PMU descriptions that the context uses.
-    pub(crate) fn descriptions(&self) -> &Registers {
-        &self.registers
     }
 
     /// Calls `function` with the context's lock held. `function` runs on the CPU that
@@ -338,92 +321,9 @@ impl Context {
             _ => Ok(()),
         }
     }
-
-    /// Returns the page frame number of the self page, which is allocated at the first call.
-    /// Returns `EINVAL` for the context of a CPU, `EDQUOT` or `ENOMEM`.
-    pub(crate) fn self_page(&self) -> Result<usize> {
-        if self.scope() != Scope::Thread {
-            return Err(EINVAL);
-        }
-        // Look for an existing page before allocating memory, because each page fault calls this
-        // function.
-        if let Some(page) = &self.state.lock().page {
-            return Ok(page.page_frame_number());
-        }
-        let mut new = Some(Page::new(&self.charge)?);
-        let mut frame = 0;
-        self.with_state(&mut |state| {
-            if state.page.is_none() {
-                state.page = new.take();
-                state.tsc = clock::read_tsc();
-                self.sync_and_deliver(state);
-            }
-            frame = state.page.as_ref().map_or(0, Page::page_frame_number);
-        });
-        Ok(frame)
-    }
-
-    /// Increments the number of mappings of the self page, for a mapping by the caller's process.
-    /// Returns `EACCES` if the context's thread belongs to another process, `EBUSY` while another
-    /// process maps the self page.
-    pub(crate) fn map_self_page(&self) -> Result {
-        let mut state = self.state.lock();
-        let memory = address_space::current_mm_address();
-        let thread = state.thread.as_ref();
-        if thread.is_some_and(|thread| address_space::task_mm_address(thread) != memory) {
-            return Err(EACCES);
-        }
-        if state.mapped.nr != 0 && state.mapped.mm != memory {
-            return Err(EBUSY);
-        }
-        state.mapped.mm = memory;
-        state.mapped.nr = state.mapped.nr.wrapping_add(1);
-        Ok(())
-    }
-
-    /// Increments the number of mappings of the self page when the kernel copies a mapping, for
-    /// example to move or split it.
-    pub(crate) fn copy_mapping(&self) {
-        let mut state = self.state.lock();
-        state.mapped.nr = state.mapped.nr.wrapping_add(1);
-    }
-
-    /// Decrements the number of mappings of the self page when a mapping is closed.
-    pub(crate) fn unmap_self_page(&self) {
-        let mut state = self.state.lock();
-        state.mapped.nr = state.mapped.nr.wrapping_sub(1);
-        if state.mapped.nr == 0 {
-            state.mapped = SelfPageMappings::default();
-        }
-    }
-
-    /// Sets whether the threads of the process that maps the self page are allowed to execute
-    /// RDPMC, and updates the self page.
-    pub(crate) fn set_rdpmc(&self, may: bool) {
-        self.with_state(&mut |state| {
-            state.mapped.rdpmc = may;
-            self.sync_and_deliver(state);
-        });
-    }
 }
 
 impl ContextState {
-    /// Returns whether the context needs its timer: for a sampling clock, for the end of the active
-    /// set's run, or for the end of throttling.
-    #[inline]
-    pub(crate) fn needs_timer(&self) -> bool {
-        self.set.registers.program.has_armed_clock
-            || self.set.runs.policy.is_timed()
-            || self.sampling.is_throttled()
-    }
-
-    /// Returns the nanoseconds until the timer ends the active set's run, or `None` if the set has
-    /// no timeout.
-    pub(crate) fn run_remaining(&self, now: u64) -> Option<u64> {
-        let left = self.set.runs.remaining(now)?;
-        Some(left.max(self.sets.earliest_switch.saturating_sub(now)))
-    }
-
     /// Returns the CPU on which the state must be accessed, or `None` if any CPU may access the
     /// state.
     pub(crate) fn required_cpu(&self) -> Option<u32> {
@@ -438,43 +338,6 @@ impl ContextState {
         if let Some(blocker) = &self.blocker {
             blocker.resume();
         }
-    }
-
-    /// Updates the self page if it exists. `counted` is true if the context has counted in a PMU
-    /// since the last update.
-    #[inline(always)]
-    pub(crate) fn update_self_page(&mut self, counted: bool) {
-        if self.page.is_some() {
-            self.update_self_page_slow(counted);
-        }
-    }
-
-    #[inline(never)]
-    fn update_self_page_slow(&mut self, counted: bool) {
-        let Some(page) = &self.page else { return };
-        let tsc = clock::read_tsc();
-        let ran = if counted {
-            tsc.wrapping_sub(self.tsc)
-        } else {
-            0
-        };
-        self.tsc = tsc;
-        // Only the context of a thread has a self page. While the context of a thread is in a PMU,
-        // its thread is the current thread of the CPU.
-        let flags = match (
-            self.phase.cpu(),
-            self.mapped.rdpmc
-                && self.mapped.mm == address_space::current_mm_address()
-                && msr::is_rdpmc_enabled(),
-        ) {
-            (None, _) => (0, 0),
-            (Some(_), false) => (self_page::COUNTING, 0),
-            (Some(_), true) => {
-                let flags = self_page::COUNTING | self_page::RDPMC;
-                (flags, task::current_thread_pointer())
-            }
-        };
-        page.update(&self.set, flags, tsc, ran);
     }
 
     /// Iterates over all event sets of the context, the active set first.
@@ -494,6 +357,19 @@ impl ContextState {
             once(&mut *self.set),
             slots.filter_map(|slot| slot.set.as_deref_mut()),
         )
+    }
+
+    /// Returns the hardware registers that all event sets together claim. `more` returns registers
+    /// that will be added to the event set with the given number; the result includes these
+    /// registers.
+    pub(crate) fn claimed_registers_with(
+        &self,
+        map: &Map<'_>,
+        more: impl Fn(u16) -> RegisterMask,
+    ) -> RegisterMask {
+        self.each_set().fold(RegisterMask::NONE, |all, set| {
+            all.with(&set.registers.claimed_registers(map, more(set.id)))
+        })
     }
 
     /// Returns the event set with the number `id`, or `None` if no event set has this number.

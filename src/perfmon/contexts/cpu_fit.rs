@@ -4,9 +4,53 @@
 //! context's thread runs on CPUs that lack some of them. [`crate::cpu_kinds`] describes the kinds
 //! of CPUs.
 
+#![expect(unsafe_code, reason = "a call of C")]
+
+use perfmon_rules::claims::RegisterMask;
+use perfmon_rules::register_map::Map;
+
 use crate::contexts::context::{Context, ContextState};
+use crate::cpu_kinds;
+use crate::helpers;
 use crate::per_cpu;
 use base::{cpu, task};
+
+/// Returns whether a context that uses the registers `uses` and counts only on cores of the type
+/// `core` (0: any type) can count on `cpu`. For the context of a thread `cpu` is `None`; the result
+/// is then true if the context can count on at least one CPU.
+pub(crate) fn can_count(uses: &RegisterMask, core: u32, cpu: Option<u32>) -> bool {
+    match cpu {
+        Some(cpu) => per_cpu::cpu_kind(cpu).fits(uses, core),
+        // Without a description of the hardware PMU, cpu_kinds::iter() returns no CPU.
+        None => {
+            (uses.is_none() && core == 0)
+                || cpu_kinds::iter().any(|(_, kind)| kind.fits(uses, core))
+        }
+    }
+}
+
+/// Logs that CPU `cpu` lacks registers that a context uses. If `cpu` is `None`, logs that every CPU
+/// lacks some of them. Called in process context.
+pub(crate) fn log_missing_registers(cpu: Option<u32>) {
+    let cpu = cpu.and_then(|cpu| i32::try_from(cpu).ok());
+    // SAFETY: `pfm_log_missing_registers()` only prints, which is allowed in process context.
+    unsafe { helpers::pfm_log_missing_registers(cpu.unwrap_or(-1)) }
+}
+
+impl ContextState {
+    /// Returns the hardware registers that a CPU needs to count with every event set of the
+    /// context. `more` returns registers that will be added to the event set with the given number;
+    /// the result includes these registers.
+    pub(crate) fn required_registers_with(
+        &self,
+        map: &Map<'_>,
+        more: impl Fn(u16) -> RegisterMask,
+    ) -> RegisterMask {
+        self.each_set().fold(RegisterMask::NONE, |all, set| {
+            all.with(&set.registers.required_registers(map, more(set.id)))
+        })
+    }
+}
 
 impl Context {
     /// Returns whether this CPU has the core type and all hardware registers that the context

@@ -14,18 +14,17 @@ use kernel::prelude::*;
 
 use crate::helpers;
 use base::notifier::Notifier;
-use base::task::ProcessIdentity;
 
 /// A `struct pfm_deferral` (`src/perfmon/helpers/deferral.c`), which belongs to a context. The
 /// notifier in this structure wakes the readers of the context. The notifier also wakes the
-/// context's thread if [`Blocker::block_thread`] has put the thread to sleep.
+/// context's thread if a `Blocker` has put the thread to sleep.
 ///
 /// # Invariants
 ///
 /// `raw` is valid, and `self` owns it. `notifier` is the notifier in the structure at `raw`. A
 /// context that [`attach`](Self::attach) has attached to `self` contains `self` as a field.
 pub(crate) struct Deferral {
-    raw: NonNull<helpers::Deferral>,
+    pub(super) raw: NonNull<helpers::Deferral>,
     notifier: Notifier,
 }
 
@@ -88,7 +87,7 @@ impl Deferral {
         unsafe { helpers::pfm_deferral_cancel_timer(self.raw.as_ptr()) }
     }
 
-    /// Wakes a thread that [`Blocker::block_thread`] has put to sleep. May be called with
+    /// Wakes a thread that `Blocker::block_thread()` has put to sleep. May be called with
     /// preemption off. The caller holds no lock of this module.
     pub(crate) fn wake_blocked(&self) {
         // SAFETY: `raw` is valid by the type's invariant.
@@ -123,63 +122,5 @@ impl Drop for Deferral {
         // SAFETY: By the type's invariant `self` owns `raw`, and `raw` is no longer used.
         // `pfm_deferral_free()` waits until no callback runs.
         unsafe { helpers::pfm_deferral_free(self.raw.as_ptr()) }
-    }
-}
-
-/// Blocks the monitored thread at overflows. Each time that a context is attached to a thread, the
-/// context gets a new blocker. Dropping this value lets the thread continue. The value must not be
-/// dropped while a context's lock is held.
-///
-/// # Invariants
-///
-/// `raw` is valid, and `self` owns it.
-pub(crate) struct Blocker {
-    pub(crate) raw: NonNull<helpers::Blocker>,
-    /// The process that attached the context.
-    pub(crate) loader: ProcessIdentity,
-}
-
-// SAFETY: The C functions of the structure may be called, and free it, in any thread.
-unsafe impl Send for Blocker {}
-// SAFETY: The C functions of the structure may be called in any thread.
-unsafe impl Sync for Blocker {}
-
-impl Blocker {
-    /// Creates a `Blocker` for an attachment by the caller's process. May sleep. Returns `ESRCH` or
-    /// `ENOMEM` on failure.
-    pub(crate) fn new(deferral: &Deferral) -> Result<Self> {
-        let loader = ProcessIdentity::of_caller()?;
-        // SAFETY: The deferral is valid by its type's invariant, and `loader` holds a reference.
-        // `pfm_blocker_new()` may sleep, because the caller is in process context.
-        let raw = unsafe { helpers::pfm_blocker_new(deferral.raw.as_ptr(), loader.as_ptr()) };
-        let raw = NonNull::new(raw).ok_or(ENOMEM)?;
-        // INVARIANT: `raw` was just created.
-        Ok(Self { raw, loader })
-    }
-
-    /// Makes the current thread sleep on its way to user mode, until [`resume`](Self::resume) or a
-    /// signal. Callable in any context.
-    ///
-    /// Before it sleeps, and then once a second, the thread checks whether the process `loader` may
-    /// still stop the thread. If `loader` may no longer stop the thread, the context ends and the
-    /// thread continues.
-    pub(crate) fn block_thread(&self) {
-        // SAFETY: `raw` is valid by the type's invariant.
-        unsafe { helpers::pfm_blocker_block_thread(self.raw.as_ptr()) }
-    }
-
-    /// Permits the thread, which sleeps after [`block_thread`](Self::block_thread), to continue.
-    /// The thread continues as soon as [`Deferral::wake_blocked`] or [`Notifier::wake_readers`]
-    /// wakes it, at the latest after one second. Callable in any context.
-    pub(crate) fn resume(&self) {
-        // SAFETY: `raw` is valid by the type's invariant.
-        unsafe { helpers::pfm_blocker_resume(self.raw.as_ptr()) }
-    }
-}
-
-impl Drop for Blocker {
-    fn drop(&mut self) {
-        // SAFETY: By the type's invariant `self` owns `raw`, and `raw` is no longer used.
-        unsafe { helpers::pfm_blocker_free(self.raw.as_ptr()) }
     }
 }

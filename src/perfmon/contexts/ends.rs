@@ -39,7 +39,7 @@ impl Context {
         // before, because the address of the thread's task_struct can be reused for another thread.
         let place = state
             .thread_entry
-            .take_if(|place| Target::Thread(place.task()) == target);
+            .take_if(|place| Target::Thread(place.task) == target);
         drop(state);
         drop(place);
         self.notifier.wake_blocked();

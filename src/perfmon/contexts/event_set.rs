@@ -8,11 +8,12 @@ use core::cmp::Ordering;
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::{KBox, KVec};
 use kernel::prelude::*;
+use perfmon_rules::allocator::Allocator;
 use perfmon_rules::claims::RegisterMask;
 use perfmon_rules::event_sets::{RunningMoments, SetRuns};
 use perfmon_rules::period::Attr;
-use perfmon_rules::program::{Allocator, MemorySize, RegisterMemory};
 use perfmon_rules::register_bitmap::{PmdSet, RegisterBitmap};
+use perfmon_rules::register_memory::{MemorySize, RegisterMemory};
 
 use base::account::MemoryCharge;
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Functions that read the message queue of a context, and that queue messages other than overflow
-//! messages.
+//! Functions that queue messages of a context, and that read the message queue.
 
-use perfmon_rules::abi::{self, Message};
+use perfmon_rules::abi::{self, action, Message};
+use perfmon_rules::register_bitmap::PmdSet;
 
 use crate::contexts::context::{Context, ContextState};
+use crate::description::Overflow;
+use crate::stats::{self, SelfStat};
 
 impl Context {
     /// Reports to the readers that the target of the context has ended: queues an `END` message and
@@ -17,6 +19,34 @@ impl Context {
         } else {
             self.queue_message(state, abi::END);
         }
+    }
+
+    /// Queues a message about the overflow of the PMDs `pmds` and wakes the readers. Returns `MASK`
+    /// if the message queue is full, otherwise 0.
+    #[cold]
+    pub(crate) fn notify(
+        &self,
+        state: &mut ContextState,
+        overflow: &Overflow,
+        pmds: PmdSet,
+    ) -> u32 {
+        let message = Message {
+            msg_type: abi::OVFL,
+            msg_ovfl_pid: overflow.pid,
+            msg_active_set: overflow.set,
+            msg_ovfl_cpu: overflow.cpu as u16,
+            msg_ovfl_tid: overflow.tid,
+            msg_ovfl_ip: overflow.ip,
+            msg_ovfl_pmds: pmds.to_bitmap(),
+        };
+        let kept = self.no_messages || state.sampling.queue.push(&message);
+        self.notifier.wake_readers();
+        if kept {
+            stats::count(SelfStat::Messages);
+            return 0;
+        }
+        stats::count(SelfStat::MessagesLost);
+        action::MASK
     }
 
     /// Queues a message of the type `msg_type`, without data about an overflow, and wakes the

@@ -15,6 +15,9 @@ use crate::per_cpu::counting_global_ctrl_bits;
 use crate::stats::{self, SelfStat};
 use base::clock;
 
+/// Handles an NMI. Returns the number of overflows that caused the NMI; 0 if no counter of this
+/// module caused it.
+///
 /// # Safety
 ///
 /// Called by C code in an NMI; `regs` and `global` are valid until the function returns.
@@ -25,19 +28,7 @@ unsafe extern "C" fn pfm_handle_nmi(
 ) -> u32 {
     // SAFETY: `pfm_nmi_set_registers` changes the structure at `global` only while no NMI handler
     // uses it.
-    handle_nmi(IrqRegs(regs), unsafe { &*global })
-}
-
-/// Handles the overflows that [`crate::nmi::defer`] has deferred. Called by C code with
-/// interrupts off.
-#[no_mangle]
-extern "C" fn pfm_handle_deferred_nmi() {
-    handle_deferred_nmi();
-}
-
-/// Handles an NMI. Returns the number of overflows that caused the NMI; 0 if no counter of this
-/// module caused it.
-fn handle_nmi(interrupted: IrqRegs, global: &NmiRegisters) -> u32 {
+    let (interrupted, global) = (IrqRegs(regs), unsafe { &*global });
     let began = clock::read_tsc();
     if global.control != 0 {
         msr::write(global.control, 0);
@@ -93,8 +84,9 @@ fn handle_nmi(interrupted: IrqRegs, global: &NmiRegisters) -> u32 {
 }
 
 /// Reads the counters in an irq_work, because an NMI found a context's lock held and could not read
-/// them. Called with interrupts off.
-fn handle_deferred_nmi() {
+/// them ([`nmi::defer`]). Called by C code with interrupts off.
+#[no_mangle]
+extern "C" fn pfm_handle_deferred_nmi() {
     stats::count(SelfStat::NmiDeferred);
     let began = nmi::first_deferred_nmi_time();
     let loaded = [loaded_context(Scope::Thread), loaded_context(Scope::System)];

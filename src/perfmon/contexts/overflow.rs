@@ -9,20 +9,14 @@
 //! detected by the timer. Counters are also read by system calls, by the periodic worker, and by
 //! the code that removes the context from the PMU. Every overflow is therefore detected exactly
 //! once, even if its NMI arrives late.
-//!
-//! The callbacks of a context's timer and irq_work call [`Context::deferred_work`], which is also
-//! in this file. `deferred_work` delivers the overflows of sampling clocks, ends the runs of event
-//! sets, and does the work that an NMI cannot do.
 
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::task::Task;
-use perfmon_rules::abi::{self, action, Message};
+use perfmon_rules::abi::{self, action};
 use perfmon_rules::error::Error;
-use perfmon_rules::event_sets;
 use perfmon_rules::period::{is_virtual, Attr};
 use perfmon_rules::register_bitmap::PmdSet;
-use protocols::ring::{THROTTLE, UNTHROTTLE};
 
 use crate::contexts::context::{Context, ContextState};
 use crate::contexts::event_set::Registers;
@@ -34,7 +28,7 @@ use crate::nmi::{self, IrqRegs};
 use crate::pmus::to_kernel_error;
 use crate::sample_buffer::Buffer;
 use crate::stats::{self, SelfStat};
-use base::{clock, preempt, task};
+use base::{clock, task};
 
 impl Context {
     /// Handles an NMI for this context. Returns the number of PMDs whose overflows were delivered,
@@ -54,160 +48,6 @@ impl Context {
         let told = self.deliver_overflows(&mut state, Some(interrupted));
         self.rearm(&mut state);
         (told, turned)
-    }
-
-    /// Called when the context's timer has expired (`timer` is true), or by the context's irq_work.
-    /// The timer expires when a sampling clock overflows, when the run of an event set ends, and
-    /// when throttling ends. The irq_work starts and cancels the timer, queues workers and ends
-    /// broken contexts, all of which an NMI cannot do. Called with interrupts off.
-    pub(crate) fn deferred_work(&self, timer: bool) {
-        let _span = timer.then(|| stats::timer(SelfStat::Timers, SelfStat::TimerTime));
-        let mut state = self.state.lock();
-        if core::mem::take(&mut state.recheck_pending) {
-            // Release the context's lock, because queueing work can take a run-queue lock. The
-            // scheduler probes take the context's lock under a run-queue lock.
-            drop(state);
-            self.notifier.queue_permission_check();
-            state = self.state.lock();
-        }
-        if state.broken {
-            return self.end_broken(state);
-        }
-        // Cancel the timer if an NMI has removed the context from the PMU, or has made an event set
-        // active that needs no timer.
-        if !timer && (state.phase.cpu().is_none() || !state.needs_timer()) {
-            self.notifier.cancel_timer();
-        }
-        if !state.phase.is_in_this_cpu_pmu() {
-            return;
-        }
-        if !timer {
-            return self.set_timer(&mut state);
-        }
-        let began = clock::read_tsc();
-        self.sync(&mut state);
-        self.unthrottle(&mut state);
-        let ends = state.run_remaining(clock::monotonic_ns_in_any_context()) == Some(0);
-        state.sets.due |= ends;
-        let samples = state.set.registers.program.has_armed_clock;
-        let told = self.deliver_overflows(&mut state, nmi::irq_regs());
-        self.rearm(&mut state);
-        drop(state);
-        if told == 0 && !samples && !ends {
-            return;
-        }
-        let pause = nmi::throttle_time(began, None);
-        match pause {
-            0 => {}
-            // If no sample was taken, the timer callback has spent its time on a switch of event
-            // sets. Throttling would not help, so delay the next set switch.
-            _ if told == 0 && !samples => self.delay_set_switch(pause),
-            _ => self.throttle(pause),
-        }
-    }
-
-    /// Prevents the timer from ending the active set's run for `nanoseconds`. Called with
-    /// interrupts off.
-    fn delay_set_switch(&self, nanoseconds: u64) {
-        let mut state = self.state.lock();
-        if state.phase.is_in_this_cpu_pmu() {
-            stats::count(SelfStat::SetSwitchLate);
-            state.sets.earliest_switch =
-                clock::monotonic_ns_in_any_context().wrapping_add(nanoseconds);
-            self.set_timer(&mut state);
-        }
-    }
-
-    /// Throttles the context for `nanoseconds`: during this time the context counts without
-    /// overflow interrupts. Called in an NMI, or with interrupts off.
-    pub(crate) fn throttle(&self, nanoseconds: u64) {
-        let Some(mut state) = self.state.try_lock() else {
-            return;
-        };
-        if !state.phase.is_in_this_cpu_pmu() || state.sampling.is_throttled() {
-            return;
-        }
-        stats::count(SelfStat::Throttles);
-        self.sync(&mut state);
-        self.deliver_overflows(&mut state, None);
-        let now = clock::monotonic_ns_in_any_context();
-        state.sampling.throttled = Some((now, now.wrapping_add(nanoseconds)));
-        state.sampling.throttle_stats.nr = state.sampling.throttle_stats.nr.wrapping_add(1);
-        if state.phase.cpu().is_some() {
-            state.set.registers.throttle(|c| {
-                msr::write(c.address, 0);
-            });
-            state.update_self_page(true);
-        }
-        self.write_ring_record(&mut state, THROTTLE, now);
-        // The irq_work starts the timer for the end of throttling, because an NMI cannot start a
-        // timer.
-        self.notifier.queue_work();
-    }
-
-    /// Unthrottles the context if its throttling time is over. The caller has updated the PMDs in
-    /// memory. Called with interrupts off, but not in an NMI.
-    pub(crate) fn unthrottle(&self, state: &mut ContextState) {
-        let Some((since, until)) = state.sampling.throttled else {
-            return;
-        };
-        let now = clock::monotonic_ns_in_any_context();
-        if now < until {
-            return;
-        }
-        state.sampling.throttled = None;
-        // If the context is in no PMU, its throttling ended at the time `until`.
-        let ended = match state.phase.cpu() {
-            Some(_) => now,
-            None => until,
-        };
-        let sampling = &mut state.sampling;
-        for sum in [&mut sampling.throttle_stats, &mut sampling.unreported] {
-            sum.time = sum.time.wrapping_add(ended.wrapping_sub(since));
-        }
-        state.set.registers.unthrottle();
-        self.account_skipped_overflows(state);
-        self.write_ring_record(state, UNTHROTTLE, ended);
-        if state.sets.due && state.phase.cpu().is_none() {
-            self.switch_set(state);
-        }
-    }
-
-    /// Accounts for the overflows that occurred while the context was throttled. If the context has
-    /// a sampling buffer, overflows during throttling are counted as lost samples, and each PMD
-    /// (data register) that overflowed starts a new period. Without a sampling buffer, one overflow
-    /// of each PMD stays pending, and the other overflows during throttling are counted as lost.
-    #[cold]
-    pub(crate) fn account_skipped_overflows(&self, state: &mut ContextState) {
-        let skipped = state.set.registers.take_skipped();
-        if skipped.is_empty() {
-            return;
-        }
-        let set = &mut *state.set;
-        let (mut lost, mut last) = (0u64, PmdSet::default());
-        let delivered = u64::from(state.sampling.buffer.is_none());
-        let skips = |attr: &&mut Attr| skipped.intersects(&attr.pmd_set);
-        for attr in set.attrs.iter_mut().filter(skips) {
-            let nr = attr.overflow_count(set.registers.value(attr.pmd));
-            let nr = nr.saturating_sub(delivered);
-            lost = lost.wrapping_add(nr);
-            if attr.count_down(nr) {
-                last.add(&attr.pmd_set);
-            }
-        }
-        let total = &mut state.sampling.throttle_stats.lost;
-        *total = total.wrapping_add(lost);
-        if !last.is_empty() && set.runs.policy.switches_on_overflow() {
-            set.runs.ended_by = last;
-            state.sets.due = true;
-        }
-        let Some(buffer) = &mut state.sampling.buffer else {
-            return set.registers.mark_overflowed(&skipped);
-        };
-        buffer.add_lost(lost);
-        let unreported = &mut state.sampling.unreported.lost;
-        *unreported = unreported.wrapping_add(lost);
-        self.reset(state, skipped, false);
     }
 
     /// Writes a record other than a sample, for example about throttling, into the ring of the
@@ -353,7 +193,7 @@ impl Context {
     /// bits.
     #[cold]
     fn sample_value(&self, registers: &Registers, pmd: u16, thread: Option<&ARef<Task>>) -> u64 {
-        let map = self.descriptions().map();
+        let map = self.registers.map();
         match map.pmd(pmd) {
             Some(row) if is_virtual(row) => {
                 let control = registers.control_of(&map, row);
@@ -361,34 +201,6 @@ impl Context {
             }
             _ => registers.pmd(&map, pmd),
         }
-    }
-
-    /// Queues a message about the overflow of the PMDs `pmds` and wakes the readers. Returns `MASK`
-    /// if the message queue is full, otherwise 0.
-    #[cold]
-    pub(crate) fn notify(
-        &self,
-        state: &mut ContextState,
-        overflow: &Overflow,
-        pmds: PmdSet,
-    ) -> u32 {
-        let message = Message {
-            msg_type: abi::OVFL,
-            msg_ovfl_pid: overflow.pid,
-            msg_active_set: overflow.set,
-            msg_ovfl_cpu: overflow.cpu as u16,
-            msg_ovfl_tid: overflow.tid,
-            msg_ovfl_ip: overflow.ip,
-            msg_ovfl_pmds: pmds.to_bitmap(),
-        };
-        let kept = self.no_messages || state.sampling.queue.push(&message);
-        self.notifier.wake_readers();
-        if kept {
-            stats::count(SelfStat::Messages);
-            return 0;
-        }
-        stats::count(SelfStat::MessagesLost);
-        action::MASK
     }
 
     /// Masks the context: the context does not count until `PERFMON_RESTART`.
@@ -407,7 +219,7 @@ impl Context {
 
     /// Starts the next period of the PMDs `pmds`, and resets the PMDs in their `reg_reset_pmds`.
     #[inline(always)]
-    fn reset(&self, state: &mut ContextState, pmds: PmdSet, long: bool) {
+    pub(crate) fn reset(&self, state: &mut ContextState, pmds: PmdSet, long: bool) {
         stats::count(SelfStat::Resets);
         let set = &mut *state.set;
         let registers = &mut set.registers;
@@ -448,40 +260,6 @@ impl Context {
         }
         if state.sets.due {
             self.switch_set_now(state);
-        }
-    }
-
-    /// Switches to the next event set. May be called in an NMI.
-    #[inline(never)]
-    pub(crate) fn switch_set_now(&self, state: &mut ContextState) {
-        self.switch_set(state);
-        // The irq_work starts the timer, which an NMI cannot do.
-        if state.needs_timer() && preempt::in_nmi() {
-            self.notifier.queue_work();
-        }
-    }
-
-    /// Starts the timer if the context needs it. Called with interrupts off, while the context is
-    /// in this CPU's PMU. Does nothing in an NMI: the timer is running already, or the irq_work
-    /// will start it.
-    #[inline]
-    pub(crate) fn set_timer(&self, state: &mut ContextState) {
-        if state.needs_timer() && !preempt::in_nmi() {
-            self.start_timer(state);
-        }
-    }
-
-    /// Starts the timer for the first of these events: the next overflow of a sampling clock, the
-    /// end of the event set's run, or the end of throttling.
-    pub(crate) fn start_timer(&self, state: &mut ContextState) {
-        let clock = state.set.registers.clock_left();
-        let now = clock::monotonic_ns_in_any_context();
-        let (turn, storm) = (state.run_remaining(now), state.sampling.throttled);
-        let calm = storm.map(|(_, until)| until.saturating_sub(now));
-        if let Some(left) = [clock, turn, calm].into_iter().flatten().min() {
-            // Limit the rate of the timer: with a shorter period the CPU would only handle the
-            // timer.
-            self.notifier.start_timer(left.max(event_sets::MIN_RUN_NS));
         }
     }
 

@@ -31,6 +31,7 @@ use crate::contexts::context::{Context, ContextState, Permission};
 use crate::contexts::phase::Target;
 use base::access::{self, AccessSnapshot};
 use base::clock;
+use base::lock::RawLockGuard;
 use base::task::{self, ProcessIdentity};
 
 impl Permission {
@@ -92,6 +93,23 @@ impl Context {
             state.recheck_pending = true;
             self.notifier.queue_work();
         }
+    }
+
+    /// If [`recheck_if_changed`](Self::recheck_if_changed) has requested a permission check, queues
+    /// the worker that makes the check. Called by the irq_work.
+    #[inline]
+    pub(crate) fn queue_pending_recheck<'a>(
+        &'a self,
+        mut state: RawLockGuard<'a, ContextState>,
+    ) -> RawLockGuard<'a, ContextState> {
+        if !core::mem::take(&mut state.recheck_pending) {
+            return state;
+        }
+        // Release the context's lock, because queueing work can take a run-queue lock. The
+        // scheduler probes take the context's lock under a run-queue lock.
+        drop(state);
+        self.notifier.queue_permission_check();
+        self.state.lock()
     }
 
     /// Called when the current thread, the target of the context, has executed a program. If the

@@ -4,21 +4,23 @@
 //! `PERFMON_READ_PMDS`. A PMC is a control register, a PMD a data register. The file also reads
 //! virtual counters, whose values kernel code computes, and which have no register in the PMU.
 
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
+use kernel::alloc::KVec;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::task::Task;
 use perfmon_rules::abi::{Pmc, Pmd};
 use perfmon_rules::error::Error;
+use perfmon_rules::event_sets::RunningMoments;
 use perfmon_rules::period::{is_virtual, Attr};
 use perfmon_rules::program::VirtualCounter;
 use perfmon_rules::register_map::{kind, Scope};
 use perfmon_rules::registers::SHORT;
 
 use crate::contexts::context::{Context, ContextState};
-use crate::contexts::event_set::RegisterRequest;
+use crate::contexts::cpu_fit;
+use crate::contexts::event_set::{alloc_register_memory, EventSet, RegisterRequest};
 use crate::contexts::phase::Target;
-use crate::cpu_kinds;
-use crate::msr;
 use crate::pmus::to_kernel_error;
 use crate::session::SESSION;
 use base::preempt;
@@ -105,6 +107,51 @@ impl Context {
         Ok(())
     }
 
+    /// Allocates memory in the event set `id` for the registers `more`, which are about to be
+    /// written. Caller holds `alloc_lock`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if the event set does not exist, `EDQUOT`, `ENOMEM`.
+    fn grow_set(&self, id: u16, more: &RegisterRequest) -> Result {
+        let (needs, attrs, moments, charged) = {
+            let state = self.state.lock();
+            let set = state
+                .find_set(id)
+                .ok_or_else(|| to_kernel_error(Error::NoSet))?;
+            let map = self.registers.map();
+            let needs = set.registers.memory_needed(&map, &more.pmcs, &more.pmds);
+            let (mut attrs, mut moments) = (more.written, more.written);
+            set.attrs.iter().for_each(|a| attrs.set(a.pmd.into()));
+            set.moments.iter().for_each(|m| moments.set(m.pmd.into()));
+            let (attrs, moments) = (attrs.count(), moments.count());
+            if needs == set.registers.capacity()
+                && attrs <= set.attrs.capacity()
+                && moments <= set.moments.capacity()
+            {
+                return Ok(());
+            }
+            (needs, attrs, moments, set.charge.bytes())
+        };
+        let bytes = EventSet::BYTES
+            .saturating_add(needs.bytes())
+            .saturating_add(attrs.saturating_mul(size_of::<Attr>()))
+            .saturating_add(moments.saturating_mul(size_of::<RunningMoments>()));
+        let mut charge = self.charge.charge(bytes.saturating_sub(charged))?;
+        let mut room = alloc_register_memory(&needs)?;
+        let mut attrs = KVec::with_capacity(attrs, GFP_KERNEL_ACCOUNT)?;
+        let mut moments = KVec::with_capacity(moments, GFP_KERNEL_ACCOUNT)?;
+        let mut state = self.state.lock();
+        if let Some(set) = state.find_set_mut(id) {
+            set.charge.absorb(&mut charge);
+            set.move_to(&mut room, &mut attrs, &mut moments);
+        }
+        // Free the old memory of the event set only after the context's lock was released.
+        drop(state);
+        drop((charge, room, attrs, moments));
+        Ok(())
+    }
+
     /// Stops the context, writes registers by calling `function`, and starts the context again if
     /// it was started. `touches` returns whether `function` changes the event set with the given
     /// number. `more` returns the registers that `function` adds to the event set with the given
@@ -135,25 +182,25 @@ impl Context {
             // does not count until it is attached again.
             let attached = !matches!(state.phase.target(), Target::Detached | Target::Dead);
             let uses = state.required_registers_with(&map, |id| more(id).claims());
-            let place = (state.elsewhere.core(), state.phase.target().cpu());
+            let place = (state.elsewhere.core, state.phase.target().cpu());
             (attached, state.claims, new, uses, place)
         };
-        if attached && !cpu_kinds::can_count(&uses, core, cpu) {
-            msr::log_missing_registers(cpu);
+        if attached && !cpu_fit::can_count(&uses, core, cpu) {
+            cpu_fit::log_missing_registers(cpu);
             return Err(ENODEV);
         }
         let counted = if attached { new } else { old };
-        session.claim(self.scope(), &self.registers, &old, &counted)?;
+        session.claim(self.scope, &self.registers, &old, &counted)?;
         // prepare_cpu() uses `number` only for a context that is attached to a CPU and that has
         // claimed no register yet.
         let number = cpu.unwrap_or(u32::MAX);
         let (mut session, ready) = self.prepare_cpu(session, number, counted);
         // Turn preemption off for the context of a CPU, so that try_with_state() cannot fail after
         // other contexts were evicted.
-        let stays = (self.scope() == Scope::System).then(preempt::NoPreempt::new);
+        let stays = (self.scope == Scope::System).then(preempt::NoPreempt::new);
         let here = ready.and_then(|()| self.check_callable().map_err(to_kernel_error));
         if here.is_ok() {
-            session.evict(self.scope(), &counted);
+            session.evict(self.scope, &counted);
         }
         let written = here.and_then(|()| {
             self.try_with_state(&mut |state| {
@@ -161,7 +208,7 @@ impl Context {
                 self.stop_counting(state);
                 function(state);
                 for set in state.each_set_mut().filter(|set| touches(set.id)) {
-                    set.registers.build_program(&map, self.scope());
+                    set.registers.build_program(&map, self.scope);
                 }
                 state.claims = counted;
                 state.elsewhere.set_required(uses);
@@ -179,7 +226,7 @@ impl Context {
         written.inspect_err(|_| {
             self.state.lock().claims = old;
             // claim() cannot fail here, because `counted` contains all registers of `old`.
-            let _ = session.claim(self.scope(), &self.registers, &counted, &old);
+            let _ = session.claim(self.scope, &self.registers, &counted, &old);
         })
     }
 
@@ -201,7 +248,7 @@ impl Context {
                 return;
             }
             self.sync_and_deliver(state);
-            if any && self.scope() == Scope::Thread {
+            if any && self.scope == Scope::Thread {
                 thread = state.thread.clone();
             }
             for pmd in pmds.iter_mut() {
@@ -241,9 +288,7 @@ impl Context {
         }
         Ok(())
     }
-}
 
-impl Context {
     /// Returns the current value of the context's virtual counter that `growth` describes.
     #[inline]
     pub(crate) fn virtual_value(
@@ -264,7 +309,7 @@ impl Context {
         control: u64,
         thread: Option<&ARef<Task>>,
     ) -> u64 {
-        let thread = thread.filter(|_| self.scope() == Scope::Thread);
+        let thread = thread.filter(|_| self.scope == Scope::Thread);
         self.registers
             .read(pmd, address, control, thread.map(|t| &**t), &self.ns)
     }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! System calls on the event sets of a context: sets are created, deleted and described, and get
-//! memory for more registers.
+//! System calls on the event sets of a context: sets are created, deleted and described.
 //!
 //! Event sets are created and deleted only while the context is detached, with `SESSION` and the
 //! context's `alloc_lock` held. The memory for new sets is allocated with only `alloc_lock` held,
@@ -12,12 +11,10 @@ use kernel::alloc::{KBox, KVec};
 use kernel::prelude::*;
 use perfmon_rules::abi::{Runs, SetInfo};
 use perfmon_rules::error::Error;
-use perfmon_rules::event_sets::{self, RunningMoments, SwitchPolicy};
-use perfmon_rules::period::Attr;
-use perfmon_rules::register_bitmap::RegisterBitmap;
+use perfmon_rules::event_sets::{self, SwitchPolicy};
 
 use crate::contexts::context::{Context, ContextState};
-use crate::contexts::event_set::{alloc_register_memory, EventSet, EventSetSlot, RegisterRequest};
+use crate::contexts::event_set::{EventSet, EventSetSlot};
 use crate::contexts::phase::Target;
 use crate::pmus::to_kernel_error;
 use crate::session::SESSION;
@@ -130,21 +127,8 @@ impl Context {
     /// statistics of event sets, and the registers that contexts can claim. Returns `EINVAL` if an
     /// event set does not exist.
     pub(crate) fn set_infos(&self, infos: &mut [SetInfo]) -> Result {
-        let free = SESSION.lock().available(self.scope());
-        let map = self.registers.map();
-        let usable = |row: Option<&perfmon_rules::register_map::Register>| {
-            row.is_some_and(|r| r.exists() && r.check_scope(self.scope()).is_ok())
-        };
-        let (mut pmcs, mut pmds) = (RegisterBitmap::default(), RegisterBitmap::default());
-        for number in 0..perfmon_rules::register_map::NR_REGISTERS as u16 {
-            let bit = 1u64.checked_shl(number.into()).unwrap_or(0);
-            if usable(map.pmc(number)) && (bit == 0 || free.pmcs & bit != 0) {
-                pmcs.set(number.into());
-            }
-            if usable(map.pmd(number)) && (bit == 0 || free.pmds & bit != 0) {
-                pmds.set(number.into());
-            }
-        }
+        let free = SESSION.lock().available(self.scope);
+        let (pmcs, pmds) = self.registers.available(self.scope, &free);
         self.query_each(infos, |state, now, info| {
             let set = state.find_set(info.set_id).ok_or(Error::NoSet)?;
             let terms = set.runs.policy;
@@ -199,50 +183,5 @@ impl Context {
         })
         .and(done)
         .map_err(to_kernel_error)
-    }
-
-    /// Allocates memory in the event set `id` for the registers `more`, which are about to be
-    /// written. Caller holds `alloc_lock`.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` if the event set does not exist, `EDQUOT`, `ENOMEM`.
-    pub(crate) fn grow_set(&self, id: u16, more: &RegisterRequest) -> Result {
-        let (needs, attrs, moments, charged) = {
-            let state = self.state.lock();
-            let set = state
-                .find_set(id)
-                .ok_or_else(|| to_kernel_error(Error::NoSet))?;
-            let map = self.registers.map();
-            let needs = set.registers.memory_needed(&map, &more.pmcs, &more.pmds);
-            let (mut attrs, mut moments) = (more.written, more.written);
-            set.attrs.iter().for_each(|a| attrs.set(a.pmd.into()));
-            set.moments.iter().for_each(|m| moments.set(m.pmd.into()));
-            let (attrs, moments) = (attrs.count(), moments.count());
-            if needs == set.registers.capacity()
-                && attrs <= set.attrs.capacity()
-                && moments <= set.moments.capacity()
-            {
-                return Ok(());
-            }
-            (needs, attrs, moments, set.charge.bytes())
-        };
-        let bytes = EventSet::BYTES
-            .saturating_add(needs.bytes())
-            .saturating_add(attrs.saturating_mul(size_of::<Attr>()))
-            .saturating_add(moments.saturating_mul(size_of::<RunningMoments>()));
-        let mut charge = self.charge.charge(bytes.saturating_sub(charged))?;
-        let mut room = alloc_register_memory(&needs)?;
-        let mut attrs = KVec::with_capacity(attrs, GFP_KERNEL_ACCOUNT)?;
-        let mut moments = KVec::with_capacity(moments, GFP_KERNEL_ACCOUNT)?;
-        let mut state = self.state.lock();
-        if let Some(set) = state.find_set_mut(id) {
-            set.charge.absorb(&mut charge);
-            set.move_to(&mut room, &mut attrs, &mut moments);
-        }
-        // Free the old memory of the event set only after the context's lock was released.
-        drop(state);
-        drop((charge, room, attrs, moments));
-        Ok(())
     }
 }

@@ -5,40 +5,14 @@
 //! lasts from the switch to the set until the switch to the next set.
 
 use kernel::prelude::*;
-use perfmon_rules::claims::RegisterMask;
 use perfmon_rules::error::Error;
 use perfmon_rules::event_sets::{self, SwitchPolicy};
 
 use crate::contexts::context::{Context, ContextState};
 use crate::stats::{self, SelfStat};
+use base::preempt;
 
 impl ContextState {
-    /// Returns the hardware registers that all event sets together claim. `more` returns registers
-    /// that will be added to the event set with the given number; the result includes these
-    /// registers.
-    pub(crate) fn claimed_registers_with(
-        &self,
-        map: &perfmon_rules::register_map::Map<'_>,
-        more: impl Fn(u16) -> RegisterMask,
-    ) -> RegisterMask {
-        self.each_set().fold(RegisterMask::NONE, |all, set| {
-            all.with(&set.registers.claimed_registers(map, more(set.id)))
-        })
-    }
-
-    /// Returns the hardware registers that a CPU needs to count with every event set of the
-    /// context. `more` returns registers that will be added to the event set with the given number;
-    /// the result includes these registers.
-    pub(crate) fn required_registers_with(
-        &self,
-        map: &perfmon_rules::register_map::Map<'_>,
-        more: impl Fn(u16) -> RegisterMask,
-    ) -> RegisterMask {
-        self.each_set().fold(RegisterMask::NONE, |all, set| {
-            all.with(&set.registers.required_registers(map, more(set.id)))
-        })
-    }
-
     /// Computes the order of the event sets: the set that follows each set. Returns `NoSet` if user
     /// space has specified a next set that does not exist.
     pub(crate) fn compute_set_order(&mut self) -> Result<(), Error> {
@@ -86,6 +60,16 @@ impl Context {
         self.switch_to(state, next);
         if inside {
             self.load_pmu_if_active(state);
+        }
+    }
+
+    /// Switches to the next event set. May be called in an NMI.
+    #[inline(never)]
+    pub(crate) fn switch_set_now(&self, state: &mut ContextState) {
+        self.switch_set(state);
+        // The irq_work starts the timer, which an NMI cannot do.
+        if state.needs_timer() && preempt::in_nmi() {
+            self.notifier.queue_work();
         }
     }
 

@@ -20,7 +20,7 @@ impl Context {
                 nr_throttles: nr,
                 throttled: time,
                 lost,
-                elsewhere: state.elsewhere.time(),
+                elsewhere: state.elsewhere.time,
                 ..Status::default()
             };
             if let Some((since, until)) = state.sampling.throttled {

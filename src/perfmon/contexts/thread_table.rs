@@ -83,7 +83,8 @@ impl Drop for UnlinkedEntry {
 /// `raw` is an entry that is in the table and that `self` owns.
 pub(crate) struct ThreadEntry {
     raw: NonNull<helpers::ThreadEntry>,
-    task: usize,
+    /// The address of the task under which the entry was inserted.
+    pub(crate) task: usize,
 }
 
 // SAFETY: Any thread may remove the entry, because the functions of the table do their own locking.
@@ -110,11 +111,6 @@ impl ThreadEntry {
         core::mem::forget(memory);
         // INVARIANT: The entry was just inserted, and `memory`, which owned it, was forgotten.
         Ok(Self { raw, task })
-    }
-
-    /// Returns the address of the task under which the entry was inserted.
-    pub(crate) fn task(&self) -> usize {
-        self.task
     }
 }
 

@@ -36,7 +36,7 @@ static_assert(sizeof(struct perfmon_layout) == 24);
 /* Page in src/protocols/ring.rs has the layout of struct perfmon_ring_page. */
 static_assert(sizeof(struct perfmon_ring_page) == 56);
 
-/* Exports of functions that sample_buffer.rs defines in Rust. */
+/* Exports of functions that formats.rs and sample_buffer.rs define in Rust. */
 EXPORT_SYMBOL_GPL(perfmon_format_register);
 EXPORT_SYMBOL_GPL(perfmon_format_unregister);
 EXPORT_SYMBOL_GPL(perfmon_ring_write);

@@ -3,6 +3,8 @@
 //! The structures of `include/uapi/linux/perfmon.h`, with the same layout, and the checks of their
 //! fields that do not depend on the state of a monitoring context.
 
+#![allow(missing_docs, reason = "fields are documented in the uapi header")]
+
 use crate::error::Error;
 use crate::event_sets::SwitchPolicy;
 use crate::register_bitmap::RegisterBitmap;
@@ -33,7 +35,6 @@ pub const MAX_VALUES: usize = 64;
 
 /// Actions that a sampling format requests: `PERFMON_DO_*`.
 pub mod action {
-    #![allow(missing_docs, reason = "documented in include/linux/perfmon.h")]
     pub const NOTIFY: u32 = 0x1;
     pub const RESET: u32 = 0x2;
     pub const MASK: u32 = 0x4;
@@ -43,7 +44,6 @@ pub mod action {
 protocols::structures! {
     /// `struct pfarg_ctx`: the argument of `PERFMON_CREATE`.
     #[derive(Debug, Default)]
-    #[allow(missing_docs, reason = "documented in the uapi header")]
     pub struct Ctx(64) {
         pub ctx_flags: u32,
         pub ctx_core: u32,
@@ -52,7 +52,6 @@ protocols::structures! {
 
     /// `struct pfarg_pmc`: a PMC (PMU control register) to write.
     #[derive(Debug, Default)]
-    #[allow(missing_docs, reason = "documented in the uapi header")]
     pub struct Pmc(48) {
         pub reg_num: u16,
         pub reg_set: u16,
@@ -63,7 +62,6 @@ protocols::structures! {
 
     /// `struct pfarg_pmd`: a PMD (PMU data register) to write or read.
     #[derive(Debug, Default)]
-    #[allow(missing_docs, reason = "documented in the uapi header")]
     pub struct Pmd(8 + 5 * 8 + 2 * 40 + 2 * 8 + 4 + 28) {
         pub reg_num: u16,
         pub reg_set: u16,
@@ -83,7 +81,6 @@ protocols::structures! {
 
     /// `struct pfarg_start`: the argument of `PERFMON_START`.
     #[derive(Debug, Default)]
-    #[allow(missing_docs, reason = "documented in the uapi header")]
     pub struct Start(32) {
         pub start_set: u16,
         pub start_reserved1: u16,
@@ -93,7 +90,6 @@ protocols::structures! {
 
     /// `struct pfarg_load`: the argument of `PERFMON_LOAD`.
     #[derive(Debug, Default)]
-    #[allow(missing_docs, reason = "documented in the uapi header")]
     pub struct Load(32) {
         pub load_pid: u32,
         pub load_set: u16,
@@ -103,7 +99,6 @@ protocols::structures! {
 
     /// `struct perfmon_create`: the argument of `PERFMON_CREATE_FORMAT`.
     #[derive(Debug, Default)]
-    #[allow(missing_docs, reason = "documented in the uapi header")]
     pub struct Create(64 + 8 + 16 + 16) {
         pub ctx: Ctx,
         pub name: u64,
@@ -114,7 +109,6 @@ protocols::structures! {
 
     /// `struct pfarg_setdesc`: an event set to create or to change.
     #[derive(Debug, Default)]
-    #[allow(missing_docs, reason = "documented in the uapi header")]
     pub struct SetDesc(64) {
         pub set_id: u16,
         pub set_id_next: u16,
@@ -125,7 +119,6 @@ protocols::structures! {
 
     /// `struct pfarg_setinfo`: the state of an event set.
     #[derive(Debug, Default)]
-    #[allow(missing_docs, reason = "documented in the uapi header")]
     pub struct SetInfo(8 + 3 * 40 + 3 * 8 + 48) {
         pub set_id: u16,
         pub set_id_next: u16,
@@ -141,7 +134,6 @@ protocols::structures! {
 
     /// `struct perfmon_runs`: statistics of a PMD for the times when its event set was active.
     #[derive(Debug, Default)]
-    #[allow(missing_docs, reason = "documented in the uapi header")]
     pub struct Runs(8 + 9 * 8) {
         pub reg_num: u16,
         pub reg_set: u16,
@@ -156,7 +148,6 @@ protocols::structures! {
 
     /// `struct perfmon_vector`: an array of registers or event sets.
     #[derive(Debug, Default)]
-    #[allow(missing_docs, reason = "documented in the uapi header")]
     pub struct Vector(16) {
         pub items: u64,
         pub nr: u32,
@@ -165,7 +156,6 @@ protocols::structures! {
 
     /// `struct pfarg_ovfl_msg`: a message that `read()` returns.
     #[derive(Debug, Default, PartialEq, Eq)]
-    #[allow(missing_docs, reason = "documented in the uapi header")]
     pub struct Message(64) {
         pub msg_type: u32,
         pub msg_ovfl_pid: u32,
@@ -189,7 +179,6 @@ pub const EVICTED: u32 = 4;
 protocols::structures! {
     /// `struct perfmon_status`: the state of a context.
     #[derive(Debug, Default)]
-    #[allow(missing_docs, reason = "documented in the uapi header")]
     pub struct Status(64) {
         pub flags: u32,
         pub nr_throttles: u32,
@@ -202,7 +191,6 @@ protocols::structures! {
 
 /// Bits of [`Status::flags`]: `PERFMON_STATUS_*`.
 pub mod status {
-    #![allow(missing_docs, reason = "documented in the uapi header")]
     pub const STARTED: u32 = 0x01;
     pub const MASKED: u32 = 0x02;
     pub const THROTTLED: u32 = 0x04;

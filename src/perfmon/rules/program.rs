@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The program of an event set: the control registers to write to the PMU, and the counters to read
-//! from the PMU. This module also defines the memory for the registers of an event set. A caller
-//! that may sleep allocates this memory. [`MemorySize`] gives the size that the registers need.
+//! from the PMU.
 
-use core::mem::size_of;
-use core::ops::{Deref, DerefMut};
-
-use crate::register_bitmap::RegisterBitmap;
-use crate::register_map::{Register, FIRST_SOFT};
+use crate::allocator::{copy_and_swap, Allocator};
+use crate::register_map::Register;
 use protocols::self_page::CounterState;
 
 /// A control register to write.
@@ -89,145 +85,6 @@ pub(crate) fn delta(start: &mut u64, now: u64, mask: u64) -> u64 {
     let moved = now.wrapping_sub(*start) & mask;
     *start = now & mask;
     moved
-}
-
-/// The allocator for the memory of registers. The allocator provides slices with the number of
-/// elements that the registers need.
-pub trait Allocator: Default {
-    /// A slice of elements of one type. By default the slice is empty.
-    type Slice<T: Copy + Default>: DerefMut<Target = [T]> + Default;
-}
-
-/// An allocator for tests: each slice is an array with room for all registers.
-#[cfg(not(in_kernel))]
-#[derive(Default)]
-pub struct FixedArrays;
-
-#[cfg(not(in_kernel))]
-impl Allocator for FixedArrays {
-    type Slice<T: Copy + Default> = FixedArray<T>;
-}
-
-/// An array with room for all registers, with elements of one type.
-#[cfg(not(in_kernel))]
-pub struct FixedArray<T>([T; crate::register_map::MAX_ROWS]);
-
-#[cfg(not(in_kernel))]
-impl<T: Copy + Default> Default for FixedArray<T> {
-    fn default() -> Self {
-        Self([T::default(); crate::register_map::MAX_ROWS])
-    }
-}
-
-#[cfg(not(in_kernel))]
-impl<T> Deref for FixedArray<T> {
-    type Target = [T];
-
-    fn deref(&self) -> &[T] {
-        &self.0
-    }
-}
-
-#[cfg(not(in_kernel))]
-impl<T> DerefMut for FixedArray<T> {
-    fn deref_mut(&mut self) -> &mut [T] {
-        &mut self.0
-    }
-}
-
-/// Lengths of the arrays in which an event set keeps its registers. The values of hardware
-/// registers and the values of soft registers (registers that the kernel provides) are in separate
-/// arrays. Each array of values extends up to the highest register number in use.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MemorySize {
-    /// Lengths of the value arrays of hardware PMCs (control registers) and of soft PMCs.
-    pub pmcs: [usize; 2],
-    /// Lengths of the value arrays of hardware PMDs (data registers) and of soft PMDs.
-    pub pmds: [usize; 2],
-    /// Control registers to write.
-    pub controls: usize,
-    /// Hardware counters to read.
-    pub counters: usize,
-    /// Virtual counters to read.
-    pub virtual_counters: usize,
-}
-
-impl MemorySize {
-    /// Returns the lengths of the two value arrays that the registers `numbers` need: of the array
-    /// for hardware registers, and of the array for soft registers.
-    pub(crate) fn values_for(numbers: &RegisterBitmap) -> [usize; 2] {
-        [0, usize::from(FIRST_SOFT) / 64].map(|word| {
-            let word = numbers.0.get(word).copied().unwrap_or(0);
-            64usize.wrapping_sub(word.leading_zeros() as usize)
-        })
-    }
-
-    /// Returns the size of the memory in bytes.
-    pub fn bytes(&self) -> usize {
-        let sum = |all: usize, one: &usize| all.wrapping_add(*one);
-        let values = self.pmcs.iter().chain(&self.pmds).fold(0, sum);
-        [
-            values.wrapping_mul(size_of::<u64>()),
-            self.controls.wrapping_mul(size_of::<Control>()),
-            self.counters.wrapping_mul(size_of::<Counter>()),
-            self.virtual_counters
-                .wrapping_mul(size_of::<VirtualCounter>()),
-        ]
-        .iter()
-        .fold(0, sum)
-    }
-}
-
-/// Memory for an event set's registers, filled with default values.
-pub struct RegisterMemory<M: Allocator> {
-    /// Values of the hardware PMCs, and of the soft PMCs.
-    pub pmcs: [M::Slice<u64>; 2],
-    /// Values of the hardware PMDs, and of the soft PMDs.
-    pub pmds: [M::Slice<u64>; 2],
-    /// Control registers to write.
-    pub controls: M::Slice<Control>,
-    /// Hardware counters to read.
-    pub counters: M::Slice<Counter>,
-    /// Virtual counters to read.
-    pub virtual_counters: M::Slice<VirtualCounter>,
-}
-
-/// Copies the elements of `old` to the larger slice `new`, and swaps the two slices.
-pub(crate) fn copy_and_swap<T: Copy, S: DerefMut<Target = [T]>>(old: &mut S, new: &mut S) {
-    for (to, from) in new.iter_mut().zip(old.iter()) {
-        *to = *from;
-    }
-    core::mem::swap(old, new);
-}
-
-/// Returns the index of a register number in the table of soft registers. A number below
-/// [`FIRST_SOFT`] wraps to an index past the end of any table.
-#[inline]
-fn soft_index(number: u16) -> usize {
-    number.wrapping_sub(FIRST_SOFT).into()
-}
-
-/// Returns the value of the register `number`; 0 if the arrays have no room for this register.
-#[inline]
-pub(crate) fn value<S: Deref<Target = [u64]>>([hardware, soft]: &[S; 2], number: u16) -> u64 {
-    let value = match number < 64 {
-        true => hardware.get(usize::from(number)),
-        false => soft.get(soft_index(number)),
-    };
-    value.copied().unwrap_or(0)
-}
-
-/// Returns a mutable reference to the value of a register; `None` if the arrays have no room for
-/// the register.
-#[inline]
-pub(crate) fn value_mut<S: DerefMut<Target = [u64]>>(
-    [hardware, soft]: &mut [S; 2],
-    number: u16,
-) -> Option<&mut u64> {
-    match number < 64 {
-        true => hardware.get_mut(usize::from(number)),
-        false => soft.get_mut(soft_index(number)),
-    }
 }
 
 /// Converts hardware counters to the entries of the self page, which user space maps and reads.
@@ -346,11 +203,17 @@ impl<M: Allocator> Program<M> {
             self.nr_virtual_counters = self.nr_virtual_counters.wrapping_add(1);
         }
     }
-    /// Moves the program to the larger memory in `room`. On return, `room` has the old memory.
-    pub(crate) fn move_to(&mut self, room: &mut RegisterMemory<M>) {
-        copy_and_swap(&mut self.controls, &mut room.controls);
-        copy_and_swap(&mut self.counters, &mut room.counters);
-        copy_and_swap(&mut self.virtual_counters, &mut room.virtual_counters);
+
+    /// Moves the program to larger slices. On return, the arguments have the old memory.
+    pub(crate) fn move_to(
+        &mut self,
+        controls: &mut M::Slice<Control>,
+        counters: &mut M::Slice<Counter>,
+        virtual_counters: &mut M::Slice<VirtualCounter>,
+    ) {
+        copy_and_swap(&mut self.controls, controls);
+        copy_and_swap(&mut self.counters, counters);
+        copy_and_swap(&mut self.virtual_counters, virtual_counters);
     }
 
     /// Returns how many controls, counters and virtual counters fit into the memory.

@@ -8,14 +8,13 @@
 //! its start, modulo its width, is added to the PMD's 64-bit value. A PMD gets only the increments
 //! of its counter since the load of the context, so it never contains counts of another task.
 
+use crate::allocator::{copy_and_swap, Allocator};
 use crate::claims::{claimed_registers, optional_pmds, RegisterMask};
 use crate::error::Error;
-use crate::program::{
-    copy_and_swap, delta, value, value_mut, Allocator, Counter, MemorySize, Program,
-    RegisterMemory, VirtualCounter,
-};
+use crate::program::{delta, Counter, Program, VirtualCounter};
 use crate::register_bitmap::{PmdSet, RegisterBitmap};
 use crate::register_map::{kind, Map, Register, Scope, FIRST_SOFT, MAX_ROWS};
+use crate::register_memory::{value, value_mut, MemorySize, RegisterMemory};
 
 /// `PFM_REGFL_NO_EMUL64`, in `reg_flags` of a PMC: the PMDs that the PMC controls have the width of
 /// their counters instead of 64 bits.
@@ -136,7 +135,11 @@ impl<M: Allocator> Registers<M> {
         for (old, new) in self.pmd.iter_mut().zip(&mut room.pmds) {
             copy_and_swap(old, new);
         }
-        self.program.move_to(room);
+        self.program.move_to(
+            &mut room.controls,
+            &mut room.counters,
+            &mut room.virtual_counters,
+        );
     }
 
     /// Stores the value of a PMC that [`check_pmc`] has returned.

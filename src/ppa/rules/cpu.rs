@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The process-accounting state of a CPU: 64-bit words with times and counts, and the functions
-//! that update these words at task switches. A *run* lasts from one task switch on the CPU to the
-//! next. The *own* time of a run is its time without interrupts.
+//! The process-accounting state of a CPU: 64-bit words with times and counts, the functions that
+//! update these words at task switches, and consistent reads of the words. A *run* lasts from one
+//! task switch on the CPU to the next. The *own* time of a run is its time without interrupts.
 
-use super::seqcount::SeqCount;
+use super::seqcount::{retry, SeqCount};
 use super::task::{LatencyBounds, Task, Values};
-use super::values::{add, is_system, value, SwitchReason, IDLE, KERNEL, USER};
-use protocols::sync::Word;
+use super::values::{add, is_system, value, SwitchReason, IDLE, KERNEL, NR_CPU_VALUES, USER};
+use protocols::sync::{fence_acquire, Word};
 
 /// Number of softirqs that the kernel has.
 const NR_SOFTIRQS: usize = 10;
@@ -49,15 +49,15 @@ pub struct Cpu {
     /// The value of `irq_count` when the present run began.
     pub(super) run_irq_count: Word,
     /// Ticks of finished runs, including those of the idle task.
-    pub(super) total: Word,
+    total: Word,
     /// Ticks of system time. An interval of system time is added at its end or at a switch.
     pub(super) system: Word,
     /// Ticks of finished runs of the idle task.
-    pub(super) idle: Word,
+    idle: Word,
     /// Number of system calls.
     pub(super) calls: Word,
     /// Nonzero while the CPU is going offline or is offline.
-    pub(super) offline: Word,
+    offline: Word,
     /// Nonzero while a system-call probe is updating words of this CPU.
     pub(super) updating: Word,
     /// Interrupt time, including softirqs.
@@ -87,6 +87,10 @@ pub struct Cpu {
     /// Time at which the machine was last suspended.
     suspended: Word,
 }
+
+/// The kernel's numbers of the softirqs that `/proc/rawsysppa` lists: HI, TASKLET, TIMER, NET_TX,
+/// NET_RX.
+const LISTED_SOFTIRQS: [usize; 5] = [0, 6, 1, 2, 3];
 
 /// Ticks of a run: `own` counts ticks outside of interrupts, `interrupts` ticks in interrupts.
 #[derive(Clone, Copy)]
@@ -363,5 +367,53 @@ impl Cpu {
             ),
             false => add(&values[value::RESCHEDULED], 1),
         }
+    }
+
+    /// Returns all values of this CPU up to now. Runs on any CPU. `online` is true if this CPU is
+    /// online. Returns `None` if a writer is changing the values. `clock` must read the clock after
+    /// all earlier loads.
+    pub fn values(&self, online: bool, clock: impl Fn() -> u64) -> Option<[u64; NR_CPU_VALUES]> {
+        let mut all = retry(|| {
+            let start = self.seqcount.read_begin();
+            let (now, total) = self.stable_irq_time(&clock)?;
+            let own = self.run_time(now, total).own;
+            let mut idle = self.idle.load_relaxed();
+            let mut busy = self.total.load_relaxed().wrapping_sub(idle);
+            let mut system = self.system.load_relaxed();
+            match self.stable_mode()? {
+                IDLE if online && self.offline.load_relaxed() == 0 => idle = idle.wrapping_add(own),
+                IDLE => {}
+                mode => {
+                    busy = busy.wrapping_add(own);
+                    if is_system(mode) {
+                        let since = self.mode_start.load_relaxed();
+                        system = system.wrapping_add(own.saturating_sub(since));
+                    }
+                }
+            }
+            let mut all = [0; NR_CPU_VALUES];
+            all[0] = busy.saturating_sub(system);
+            all[1] = system;
+            all[2] = total;
+            all[3] = idle;
+            all[4] = self.calls.load_relaxed();
+            all[5] = self.irq_count.load_relaxed();
+            // Pairs with the release fence in `SeqCount::write_begin`.
+            fence_acquire();
+            self.seqcount.is_consistent(start).then_some(all)
+        })?;
+        for (time, count) in self.softirq_time.iter().zip(&self.softirq_count) {
+            all[6] = all[6].wrapping_add(time.load_relaxed());
+            all[7] = all[7].wrapping_add(count.load_relaxed());
+        }
+        let mut rest = all.iter_mut().skip(8);
+        for number in LISTED_SOFTIRQS {
+            for words in [&self.softirq_time, &self.softirq_count] {
+                if let (Some(to), Some(word)) = (rest.next(), words.get(number)) {
+                    *to = word.load_relaxed();
+                }
+            }
+        }
+        Some(all)
     }
 }

@@ -31,16 +31,16 @@
 #![deny(missing_docs)]
 
 mod cpu;
-mod history;
 mod irq_time;
-mod reading;
 mod seqcount;
 mod system_time;
 mod task;
+mod task_history;
+mod task_snapshot;
 mod values;
 
 pub use cpu::Cpu;
-pub use history::TaskHistory;
-pub use reading::TaskSnapshot;
 pub use task::{LatencyBounds, Task, Values};
+pub use task_history::TaskHistory;
+pub use task_snapshot::TaskSnapshot;
 pub use values::{value, SwitchReason, NR_CPU_VALUES, NR_LATENCIES, NR_SIGNALS, NR_VALUES};

@@ -49,7 +49,7 @@ int pt_detach_later(struct task_struct *leader, const struct pt_device_ops *ops,
 struct file *pt_wake_file_get(int fd);
 void pt_wake_file_put(struct file *wake);
 
-/* Functions that mapping.rs and device.rs define in Rust. */
+/* Functions that children.rs, detach.rs and device.rs define in Rust. */
 void pt_announce(void);
 void pt_shared_thread(u32 parent);
 void pt_count_missed(unsigned long mm);

@@ -2,6 +2,7 @@
 /*
  * guest: large_memory
  * worlds: stock
+ * target: test-all
  * timeout: 120
  *
  * Creates sampling buffers and rings of the largest size, 1 GiB. A size of more than 1 GiB must

@@ -91,6 +91,29 @@ test_exec_of_process() {
 	wait $victim $recorder
 	has_both_programs x
 }
+# A thread that was started after pfc executes a program, and the kernel ends the thread that pfc
+# monitors. pfc must report that the process continues.
+test_exec_of_later_thread() {
+	local command
+	for command in "record -F 1000 -o x" "stat -e task-clock" "top --plain"; do
+		start_victim $a until $dir/go thread exec $b until $dir/more
+		exec_pfc $command -p $victim >tables 2>said_by_pfc &
+		recorder=$!
+		wait_started $recorder || { cat said_by_pfc; kill_both; return 1; }
+		touch $dir/go
+		within 20 grep -q $b /proc/$victim/maps
+		# pfc top continues until it gets a signal.
+		kill -INT $recorder 2>/dev/null
+		wait $recorder
+		rc=$?
+		touch $dir/more
+		wait $victim
+		echo "status $rc of pfc $command"
+		cat said_by_pfc
+		[ $rc = 2 ] || return 1
+		grep -q "^pfc: process $victim continues, but pfc monitors none of its threads any more: " said_by_pfc || return 1
+	done
+}
 test_exec_in_shell() {
 	run_pfc record -a -F 1000 -o x -- sh -c "$a spin $ms; exec $b spin $ms" || return 1
 	has_both_programs x
@@ -309,7 +332,7 @@ check_both_ways() { # NAME COMMAND...
 	via=""
 }
 
-if [ -n "${LONG:-}" ]; then plan 38; else plan 12; fi
+if [ -n "${LONG:-}" ]; then plan 39; else plan 12; fi
 cd /tmp || exit 1
 begin_few_symbols
 unload_modules
@@ -320,6 +343,7 @@ chmod 777 /tmp/nobody
 /tests/pfc_names copy $a && /tests/pfc_names twin $b
 /tests/pfc_names copy_noid $dir/a_noid && /tests/pfc_names twin_noid $dir/b_noid
 check_both_ways "1.9 pfc record -p sees an exec" test_exec_of_process
+if_long check "1.9 pfc record, stat and top -p report an exec by a thread that was started after pfc" test_exec_of_later_thread
 check "1.9 pfc record -a sees an exec in a shell" test_exec_in_shell
 check "1.9 pfc record -a without perf sees an exec, and reports for how long names may be wrong" test_exec_on_cpus_without_perf
 check "1.9 a program that is replaced while it runs keeps its names or has none" test_replaced $a $b

@@ -4,8 +4,8 @@
 //! that share a control register, and incomplete values.
 #![cfg(not(loom))]
 
+use perfmon_rules::allocator::FixedArrays;
 use perfmon_rules::claims::RegisterMask;
-use perfmon_rules::program::FixedArrays;
 use perfmon_rules::register_map::{kind, Map, Register, Scope, FIRST_SOFT};
 use perfmon_rules::registers::Registers;
 

@@ -5,9 +5,10 @@
 
 mod pmu;
 
-use perfmon_rules::program::{Allocator, MemorySize, RegisterMemory};
+use perfmon_rules::allocator::Allocator;
 use perfmon_rules::register_bitmap::RegisterBitmap;
 use perfmon_rules::register_map::{Scope, FIRST_SOFT};
+use perfmon_rules::register_memory::{MemorySize, RegisterMemory};
 use perfmon_rules::registers::Registers;
 use pmu::{event_select, pmu, registers, virtual_counter, INT_BIT};
 use proptest::prelude::*;

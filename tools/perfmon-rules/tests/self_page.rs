@@ -2,7 +2,8 @@
 
 //! Tests of the function that selects the counters of an event set for the self page.
 
-use perfmon_rules::program::{self_page_counters, FixedArrays};
+use perfmon_rules::allocator::FixedArrays;
+use perfmon_rules::program::self_page_counters;
 use perfmon_rules::register_map::{kind, Map, Register, Scope, Tables};
 use perfmon_rules::registers::Registers;
 

@@ -152,7 +152,7 @@ fn run_subcommand(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Pmu(args) => pmu::run(args, &mut out)?,
         Command::Report(args) => report::run(args, &mut out)?,
         Command::Flamegraph(args) => flamegraph::run(args, &mut out)?,
-        Command::Top(args) => top::run(device, args, &mut out)?,
+        Command::Top(args) => code = top::run(device, args, &mut out)?,
         Command::Script(args) => script::run(args, &mut out)?,
         Command::Ppa(args) => ppa::run(args, file, &mut out)?,
         Command::Doctor(args) => code = doctor::run(args, &mut out)?,

@@ -9,18 +9,24 @@ use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::fs::{fcntl_getfl, OFlags};
+
 use crate::atomic_file::AtomicFile;
 use crate::error::Failure;
 use crate::message::{self, MessageStream};
 
-/// True if standard output was closed when `pfc` was started.
+/// True if standard output was closed, or not open for writing, when `pfc` was started. std ignores
+/// the error EBADF of each write to such a standard output.
 static IS_STDOUT_CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// Checks whether standard output is closed. This function runs before the runtime of std, which
-/// opens /dev/null in place of a closed standard output.
+/// Checks whether standard output can be written. This function runs before the runtime of std,
+/// which opens /dev/null in place of a closed standard output.
 extern "C" fn detect_closed_stdout() {
-    let is_closed = rustix::io::fcntl_getfd(rustix::stdio::stdout()).is_err();
-    IS_STDOUT_CLOSED.store(is_closed, Ordering::Relaxed);
+    let is_writable = |flags: OFlags| {
+        !flags.contains(OFlags::PATH) && flags.intersects(OFlags::WRONLY | OFlags::RDWR)
+    };
+    let is_open = fcntl_getfl(rustix::stdio::stdout()).is_ok_and(is_writable);
+    IS_STDOUT_CLOSED.store(!is_open, Ordering::Relaxed);
 }
 
 #[expect(unsafe_code, reason = "a function that runs before main")]
@@ -28,7 +34,8 @@ extern "C" fn detect_closed_stdout() {
 #[link_section = ".init_array"]
 static INIT_ARRAY_ENTRY: extern "C" fn() = detect_closed_stdout;
 
-/// Returns the error EBADF if standard output was closed when `pfc` was started.
+/// Returns the error EBADF if standard output was closed, or not open for writing, when `pfc` was
+/// started.
 pub fn check_stdout_open() -> io::Result<()> {
     match IS_STDOUT_CLOSED.load(Ordering::Relaxed) {
         true => Err(io::Error::from_raw_os_error(libc::EBADF)),

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use ratatui::style::{Color, Modifier, Style};
@@ -25,7 +26,7 @@ use crate::profile::{Reader, MISSING_RECORDS_CONSEQUENCE};
 use crate::record::{attach, now, prepare, Contexts};
 use crate::report::{group_samples_into_rows, percent, ReportRow};
 use crate::stat::event_loop::EventLoop;
-use crate::stat::{select_target, syscall_failure, WAIT};
+use crate::stat::{exit_code_of_run, select_target, syscall_failure, WAIT};
 
 /// Maximum time between two reads of the ring buffers of samples.
 const RING_POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -134,7 +135,7 @@ fn format_table_lines(table: &SampleTable, max_lines: usize) -> Vec<String> {
     table.rows.iter().take(max_lines).map(line).collect()
 }
 
-pub fn run(device: &Path, args: &TopArgs, out: &mut Out) -> Result<(), Failure> {
+pub fn run(device: &Path, args: &TopArgs, out: &mut Out) -> Result<ExitCode, Failure> {
     let targets = &args.targets;
     let is_all =
         targets.processes.is_empty() && targets.threads.is_empty() && targets.cpus.is_none()
@@ -171,17 +172,26 @@ pub fn run(device: &Path, args: &TopArgs, out: &mut Out) -> Result<(), Failure> 
         last_until: now(),
     };
     if args.plain || !out.is_terminal() {
-        return print_plain_tables(&mut profile, args, out);
+        print_plain_tables(&mut profile, args, out)?;
+    } else {
+        let mut screen = TopScreen {
+            live: &mut profile,
+            interval: Duration::from_millis(args.interval),
+            is_coloured: out.is_coloured(),
+            is_paused: false,
+            title_lines: vec!["sampling ...".to_owned()],
+            table_lines: Vec::new(),
+        };
+        live::run(&mut screen, args.count)?;
     }
-    let mut screen = TopScreen {
-        live: profile,
-        interval: Duration::from_millis(args.interval),
-        is_coloured: out.is_coloured(),
-        is_paused: false,
-        title_lines: vec!["sampling ...".to_owned()],
-        table_lines: Vec::new(),
-    };
-    live::run(&mut screen, args.count)
+    let contexts = &mut profile.contexts;
+    contexts.poll();
+    // Finds the contexts that have ended early since the last table. Only tables show the problems
+    // themselves.
+    contexts.find_problems();
+    let is_complete =
+        target.report_unmonitored_processes(|thread| contexts.has_thread_exited(thread));
+    Ok(exit_code_of_run(None, is_complete))
 }
 
 fn print_plain_tables(
@@ -222,8 +232,8 @@ fn print_plain_tables(
     Ok(())
 }
 
-struct TopScreen {
-    live: LiveProfile,
+struct TopScreen<'a> {
+    live: &'a mut LiveProfile,
     interval: Duration,
     is_coloured: bool,
     is_paused: bool,
@@ -233,7 +243,7 @@ struct TopScreen {
     table_lines: Vec<String>,
 }
 
-impl Screen for TopScreen {
+impl Screen for TopScreen<'_> {
     const POLL_INTERVAL: Option<Duration> = Some(RING_POLL_INTERVAL);
 
     fn draw(&mut self, frame: &mut Frame<'_>) {

@@ -10,6 +10,7 @@ use std::fs::File;
 use std::process::{Command, Stdio};
 
 use device::Device;
+use rustix::fs::{open, Mode, OFlags};
 
 /// Returns a stream in which each write fails with ENOSPC.
 fn full() -> Stdio {
@@ -47,7 +48,7 @@ fn pfc_with_a_full_stderr_keeps_output_and_status() {
 }
 
 /// Command lines that write to standard output.
-const WRITERS: [&[&str]; 9] = [
+const WRITERS: [&[&str]; 10] = [
     &["--help"],
     &["--version"],
     &["stat", "--help"],
@@ -55,6 +56,7 @@ const WRITERS: [&[&str]; 9] = [
     &["read", "--json"],
     &["watch", "--count", "1", "-i", "10"],
     &["export", "--openmetrics"],
+    &["export", "--openmetrics", "--listen", "127.0.0.1:0"],
     &["man"],
     &["completions", "bash"],
 ];
@@ -79,6 +81,12 @@ fn pfc_with_a_closed_stdout_reports_the_error_if_it_writes() {
             ),
         };
         assert_eq!((run.status.code(), err.as_str()), expected, "{args:?}");
+    }
+    // std ignores the error EBADF of a write to a file that is not open for writing.
+    for flags in [OFlags::RDONLY, OFlags::PATH] {
+        let null = open("/dev/null", flags, Mode::empty()).expect("a device");
+        let run = device.command(&["list"]).stdout(null).output();
+        assert_eq!(run.expect("pfc runs").status.code(), Some(2), "{flags:?}");
     }
     // Some programs open /dev/null for reading and writing as the standard output of a command.
     let null = File::options().read(true).write(true).open("/dev/null");

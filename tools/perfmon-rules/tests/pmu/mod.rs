@@ -4,7 +4,7 @@
 //! counter, and one virtual register.
 #![allow(dead_code, reason = "each test uses what it needs")]
 
-use perfmon_rules::program::FixedArrays;
+use perfmon_rules::allocator::FixedArrays;
 use perfmon_rules::register_map::{kind, Map, Register, Tables};
 use perfmon_rules::registers::Registers;
 

@@ -44,7 +44,7 @@ use tokio::time::{sleep, timeout};
 use crate::error::{Failure, TryingTo};
 use crate::export::openmetrics::{self, OpenMetricsWriter};
 use crate::export::Scraper;
-use crate::output::stdout;
+use crate::output::{check_stdout_open, stdout};
 use crate::stat::is_ignored;
 
 /// Maximum number of connections that are open at the same time.
@@ -155,6 +155,7 @@ fn open_listener(address: SocketAddr) -> io::Result<TcpListener> {
 /// Prints the URL of the server, because the user does not know the port if the kernel has chosen
 /// it (port 0).
 fn print_server_url(listener: &TcpListener) -> io::Result<()> {
+    check_stdout_open()?;
     let mut out = stdout();
     writeln!(out, "http://{}/metrics", listener.local_addr()?)?;
     out.flush()

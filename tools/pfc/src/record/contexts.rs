@@ -312,11 +312,12 @@ impl Contexts {
         }
         self.record_gaps(MonitoredCpus::take_gaps);
         self.drain_perf_task_events();
-        if let Some(events) = &mut self.perf_task_events {
-            self.tasks.record_remaining_losses(events);
-        }
         for target in &targets {
             self.set_flight_recorder_paused(*target, false);
+        }
+        // Reading a count takes a system call for each event, and a paused context drops samples.
+        if let Some(events) = &mut self.perf_task_events {
+            self.tasks.record_remaining_losses(events);
         }
         if self.is_flight_recorder {
             let ended: Vec<u32> = self
@@ -469,6 +470,15 @@ impl Contexts {
             .as_ref()
             .is_some_and(MonitoredCpus::has_open_gap);
         !has_open_gap && self.contexts_by_target.values().all(|live| live.has_ended)
+    }
+
+    /// Returns true if the thread has no context, or its context has ended because the thread has
+    /// exited. The caller has read the messages of the contexts, and then called
+    /// [`Self::find_problems`].
+    pub fn has_thread_exited(&self, thread: u32) -> bool {
+        let context = self.contexts_by_target.get(&thread);
+        context.is_none_or(|live| live.has_ended)
+            && !self.incomplete_targets.has_ended_early(thread)
     }
 
     /// Prints warnings about CPUs that were offline, and the sentences of [`Self::find_problems`].

@@ -109,7 +109,12 @@ pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<Exit
         }
     };
     run.finish_recording()?;
-    Ok(exit_code_of_run(status, run.is_complete()))
+    let are_processes_complete =
+        target.report_unmonitored_processes(|thread| run.contexts.has_thread_exited(thread));
+    Ok(exit_code_of_run(
+        status,
+        are_processes_complete && run.is_complete(),
+    ))
 }
 
 /// Chooses the events, and makes an empty [`Contexts`] for the events. Contexts that this function
@@ -136,7 +141,7 @@ pub fn prepare(
 pub fn attach(contexts: &mut Contexts, target: &Target, args: &TargetArgs) -> Result<(), Failure> {
     match target {
         Target::Command => {}
-        Target::Threads(threads) => {
+        Target::Threads(threads, _) => {
             contexts.start_process_tracking(Some(threads));
             for thread in threads {
                 match contexts.attach_context(*thread) {

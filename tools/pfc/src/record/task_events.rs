@@ -384,6 +384,19 @@ mod tests {
         copy_process_records(&[0; 64], &mut to, 2, &mut counts);
     }
 
+    /// Opens events for threads. Returns `None` if the kernel refuses perf_event_open() on this
+    /// machine, so that the test must be skipped. Prints the reason with message!, because the
+    /// output of the macros of std is captured in tests that succeed.
+    fn open_or_skip(list_threads: impl Fn() -> Vec<u32>) -> Option<PerfTaskEvents> {
+        let events = PerfTaskEvents::open_for_threads(list_threads);
+        if let Err(error) = &events {
+            let test = std::thread::current();
+            let test = test.name().unwrap_or("a test");
+            message!("SKIPPED: {test}: perf events cannot be opened: {error}");
+        }
+        events.ok()
+    }
+
     fn own_thread_id() -> u32 {
         let id = rustix::thread::gettid().as_raw_nonzero();
         id.get().unsigned_abs()
@@ -417,11 +430,10 @@ mod tests {
                 _ => vec![own, other_id],
             }
         };
-        let events = PerfTaskEvents::open_for_threads(list_threads);
+        let events = open_or_skip(list_threads);
         to_other.send(()).expect("a receiver");
         other.join().expect("no panic");
-        // If the kernel refuses perf_event_open() on this machine, the test is skipped.
-        if let Ok(mut events) = events {
+        if let Some(mut events) = events {
             let mut to = Encoder::default();
             events.drain_rings(&mut to, 1);
             assert!(to.bytes.windows(11).any(|w| w == b"named-later"));
@@ -432,8 +444,7 @@ mod tests {
     #[test]
     fn r1_9_thread_events_report_new_thread_names() {
         let tid = own_thread_id();
-        let Ok(mut events) = PerfTaskEvents::open_for_threads(|| vec![tid]) else {
-            // The kernel refuses perf_event_open() on this machine, so the test is skipped.
+        let Some(mut events) = open_or_skip(|| vec![tid]) else {
             return;
         };
         spawn_named_thread();
@@ -452,13 +463,11 @@ mod tests {
         const NR_RENAMES: usize = 4000;
         let tid = own_thread_id();
         let cpu = u32::try_from(rustix::thread::sched_getcpu()).expect("a CPU");
-        let Ok(mut events) = PerfTaskEvents::open_for_threads(|| vec![tid]) else {
-            // The kernel refuses perf_event_open() on this machine, so the test is skipped.
+        let Some(mut events) = open_or_skip(|| vec![tid]) else {
             return;
         };
         if read_lost_count(&events.rings_by_cpu[&cpu].ring).is_none() {
-            // The kernel is older than 6.0, so the test is skipped.
-            return;
+            return message!("SKIPPED: lost records are counted only since Linux 6.0");
         }
         let mut to = Encoder::default();
         let mut rename = |name: &str, n: usize| {

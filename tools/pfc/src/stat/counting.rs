@@ -15,7 +15,7 @@ use rustix::io::retry_on_intr;
 
 use super::assign::{EventPlacement, RegisterPlan};
 use super::command::FollowedThreadHandler;
-use super::estimate::CountSums;
+use super::estimate::{add_sums, union_of_causes, CountSums};
 use super::short_counts::{IncompleteTargets, MissingCountCauses};
 use super::throttling::Throttling;
 use crate::hotplug::{is_online, Gap, MonitoredCpus};
@@ -334,6 +334,15 @@ impl CountingContexts {
         contexts.all(|attached| attached.end_causes.is_some())
     }
 
+    /// Returns true if the thread has no context, or its context has ended because the thread has
+    /// exited.
+    pub fn has_thread_exited(&self, thread: u32) -> bool {
+        let context = self.contexts.get(&thread);
+        !self.config.is_empty()
+            && context.is_none_or(|attached| attached.end_causes.is_some())
+            && !self.incomplete_targets.has_ended_early(thread)
+    }
+
     /// Returns the time of the next call of [`Self::update_contexts`]; `None` if threads are
     /// counted.
     pub fn next_cpu_check_at(&self) -> Option<Instant> {
@@ -583,16 +592,4 @@ impl FollowedThreadHandler for CountingContexts {
         }
         Ok(())
     }
-}
-
-fn add_sums(sums: &mut [CountSums], values: &[CountSums]) {
-    for (sum, value) in sums.iter_mut().zip(values) {
-        *sum = sum.plus(value);
-    }
-}
-
-/// Returns the union of the causes for which counts are missing in `values`.
-fn union_of_causes(values: &[CountSums]) -> MissingCountCauses {
-    let all = values.iter().map(|sums| sums.missing_count_causes);
-    all.fold(MissingCountCauses::NONE, MissingCountCauses::union)
 }

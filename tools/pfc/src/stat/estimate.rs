@@ -199,6 +199,19 @@ pub struct CountEstimate {
     pub error_bar: Option<f64>,
 }
 
+/// Adds the sums of each event.
+pub fn add_sums(sums: &mut [CountSums], values: &[CountSums]) {
+    for (sum, value) in sums.iter_mut().zip(values) {
+        *sum = sum.plus(value);
+    }
+}
+
+/// Returns the union of the causes for which counts are missing in `values`.
+pub fn union_of_causes(values: &[CountSums]) -> MissingCountCauses {
+    let all = values.iter().map(|sums| sums.missing_count_causes);
+    all.fold(MissingCountCauses::NONE, MissingCountCauses::union)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

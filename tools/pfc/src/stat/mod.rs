@@ -19,6 +19,7 @@
 //! | `estimate.rs` | scaling and error bars for events that counted part of the time |
 //! | `command.rs`, `process.rs` | starts a command, follows its children (ptrace, unsafe) |
 //! | `beside.rs` | runs a command beside a count of other threads or of CPUs |
+//! | `monitored_processes.rs` | processes of `-p` that continue without a context |
 //! | `failure.rs` | messages of failed system calls, with advice |
 //! | `event_loop.rs`, `interval.rs` | one wait for children, signals and files; the timer of `-I` |
 //! | `short_counts.rs`, `throttling.rs` | why counts are missing; time without samples |
@@ -39,6 +40,7 @@ mod failure;
 mod fuzz;
 mod groups;
 mod interval;
+pub mod monitored_processes;
 mod process;
 mod report;
 mod row;
@@ -168,6 +170,9 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
             is_complete = false;
         }
         is_complete &= !group.incomplete_targets.has_early_end();
+        is_complete &= session
+            .target
+            .report_unmonitored_processes(|thread| group.has_thread_exited(thread));
         let throttled = group.total_throttling().trying_to(READ_COUNTS_ACTION)?;
         if !throttled.is_none() {
             message!("pfc: the event of --cascade was {throttled}; its count is complete");
@@ -269,7 +274,7 @@ fn plan_with_available_registers(
         Ok(()) => return Ok(plan),
         // Another program monitors the thread of pfc, so the test of the plan failed. The registers
         // may still be available for the threads that pfc will count.
-        Err(error) if is_eexist(&error) && matches!(target, Target::Threads(_)) => {
+        Err(error) if is_eexist(&error) && matches!(target, Target::Threads(..)) => {
             return Ok(plan);
         }
         Err(error) => error,
@@ -369,7 +374,7 @@ impl StatSession<'_> {
         let before = process::reaped_children_cpu_seconds();
         let (elapsed, status) = match &self.target {
             Target::Command => self.count_command(group, report)?,
-            Target::Threads(threads) => {
+            Target::Threads(threads, _) => {
                 for thread in threads {
                     match group.attach_context(*thread) {
                         // Threads of a process may have exited after pfc listed the threads of the
@@ -503,7 +508,7 @@ impl StatSession<'_> {
         timer: &mut IntervalTimer,
         mut command: Option<&mut SideCommand>,
     ) -> Result<(), Failure> {
-        let ends_with_threads = command.is_none() && matches!(self.target, Target::Threads(_));
+        let ends_with_threads = command.is_none() && matches!(self.target, Target::Threads(..));
         while !(ends_with_threads && group.have_all_contexts_ended()) {
             let until = timer
                 .next_due_at

@@ -119,8 +119,14 @@ impl IncompleteTargets {
 
     /// Returns true if the context of a thread or CPU has ended early.
     pub fn has_early_end(&self) -> bool {
-        let mut all = self.causes_by_target.values();
-        all.any(|causes| causes.contains(MissingCountCauses::ENDED_EARLY))
+        let mut targets = self.causes_by_target.keys();
+        targets.any(|target| self.has_ended_early(*target))
+    }
+
+    /// Returns true if the context of the thread or CPU `target` has ended early.
+    pub fn has_ended_early(&self, target: u32) -> bool {
+        let causes = self.causes_by_target.get(&target);
+        causes.is_some_and(|causes| causes.contains(MissingCountCauses::ENDED_EARLY))
     }
 
     /// Returns a sentence for each cause for which counts are missing. `activity` is the word for

@@ -10,6 +10,7 @@ use crate::cli::{StatArgs, TargetArgs};
 use crate::error::{Failure, TryingTo};
 use perfmon::Scope;
 
+use super::monitored_processes::MonitoredProcesses;
 use crate::hotplug::{online_cpus, ONLINE};
 use crate::text_file;
 
@@ -18,10 +19,10 @@ pub enum Target {
     /// The command that the user gave, from its exec on, and its children unless `--no-inherit` is
     /// given.
     Command,
-    /// Existing threads, which are given by their IDs. Counting of existing threads ends when the
-    /// command exits or the user interrupts. Without a command, counting ends when the contexts of
-    /// all threads have ended.
-    Threads(Vec<u32>),
+    /// Existing threads, which are given by their IDs, and the processes of `-p` to which the
+    /// threads belong. Counting of existing threads ends when the command exits or the user
+    /// interrupts. Without a command, counting ends when the contexts of all threads have ended.
+    Threads(Vec<u32>, MonitoredProcesses),
     /// CPUs, by number. Counting ends when the command exits or the user interrupts.
     Cpus(Vec<u32>),
 }
@@ -31,7 +32,7 @@ impl Target {
     pub fn cpus(&self) -> Option<&[u32]> {
         match self {
             Self::Cpus(cpus) => Some(cpus),
-            Self::Command | Self::Threads(_) => None,
+            Self::Command | Self::Threads(..) => None,
         }
     }
 
@@ -39,7 +40,17 @@ impl Target {
     pub fn scope(&self) -> Scope {
         match self {
             Self::Cpus(_) => Scope::System,
-            Self::Command | Self::Threads(_) => Scope::Thread,
+            Self::Command | Self::Threads(..) => Scope::Thread,
+        }
+    }
+
+    /// Prints a message for each process of `-p` that continues although all its threads with a
+    /// context have exited. Returns true if there is no such process. `has_exited` returns true for
+    /// a thread whose context has ended because the thread has exited.
+    pub fn report_unmonitored_processes(&self, has_exited: impl Fn(u32) -> bool) -> bool {
+        match self {
+            Self::Threads(_, processes) => processes.report_unmonitored(has_exited),
+            Self::Command | Self::Cpus(_) => true,
         }
     }
 }
@@ -67,7 +78,8 @@ pub fn select_target(args: &TargetArgs, verb: &str, has_command: bool) -> Result
         };
     }
     if !args.threads.is_empty() {
-        return Ok(Target::Threads(remove_duplicates(args.threads.clone())));
+        let threads = remove_duplicates(args.threads.clone());
+        return Ok(Target::Threads(threads, MonitoredProcesses::default()));
     }
     if args.processes.is_empty() {
         return match has_command {
@@ -77,7 +89,7 @@ pub fn select_target(args: &TargetArgs, verb: &str, has_command: bool) -> Result
             true => Ok(Target::Command),
         };
     }
-    let mut threads = Vec::new();
+    let (mut threads, mut processes) = (Vec::new(), MonitoredProcesses::default());
     for process in &args.processes {
         let directory = format!("/proc/{process}/task");
         let tasks = std::fs::read_dir(&directory).or_else(|e| match e.kind() {
@@ -88,9 +100,11 @@ pub fn select_target(args: &TargetArgs, verb: &str, has_command: bool) -> Result
         })?;
         let number =
             |e: io::Result<std::fs::DirEntry>| e.ok()?.file_name().to_str()?.parse::<u32>().ok();
-        threads.extend(tasks.filter_map(number));
+        let threads_of_process: Vec<u32> = tasks.filter_map(number).collect();
+        threads.extend(&threads_of_process);
+        processes.add(*process, threads_of_process);
     }
-    Ok(Target::Threads(remove_duplicates(threads)))
+    Ok(Target::Threads(remove_duplicates(threads), processes))
 }
 
 /// Removes repeated threads, because only one context can be attached to a thread. The user may
@@ -146,10 +160,10 @@ fn describe_target(args: &StatArgs, target: &Target) -> String {
         }
         Target::Cpus(_) if args.targets.cpus.is_none() => "'system wide'".to_owned(),
         Target::Cpus(cpus) => format!("'CPU(s) {}'", join(cpus)),
-        Target::Threads(_) if !args.targets.threads.is_empty() => {
+        Target::Threads(..) if !args.targets.threads.is_empty() => {
             format!("thread id '{}'", join(&args.targets.threads))
         }
-        Target::Threads(_) => format!("process id '{}'", join(&args.targets.processes)),
+        Target::Threads(..) => format!("process id '{}'", join(&args.targets.processes)),
     }
 }
 
@@ -167,7 +181,7 @@ mod tests {
                 all_cpus: false,
             };
             match select_target(&args, "count", false) {
-                Ok(Target::Threads(threads)) => threads,
+                Ok(Target::Threads(threads, _)) => threads,
                 _ => panic!("no threads"),
             }
         };

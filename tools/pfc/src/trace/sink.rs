@@ -157,6 +157,7 @@ fn create_output(
             return Ok((output, Some(file)));
         }
         (OutputFormat::Perfetto, None) => {
+            check_stdout_open()?;
             let stdout = File::from(stdout().as_fd().try_clone_to_owned()?);
             Box::new(Perfetto::new(stdout, about)?)
         }

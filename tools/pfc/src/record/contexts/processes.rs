@@ -12,7 +12,7 @@ use crate::limits;
 use crate::profile::{describe_lost_process_records, MISSING_RECORDS_CONSEQUENCE};
 use crate::record::task_events::PerfTaskEvents;
 use crate::record::tasks::{list_numeric_entries, now, BuildIdsByFile};
-use crate::text_file;
+use crate::stat::monitored_processes::read_process_id_of_thread;
 
 impl Contexts {
     /// Opens perf events with which the kernel records changes of the names and mappings of
@@ -147,13 +147,6 @@ fn read_process_ids_of_threads(threads: &[u32]) -> Vec<u32> {
     processes.sort_unstable();
     processes.dedup();
     processes
-}
-
-/// Returns the process ID of a thread, from /proc; if the thread has exited, returns its thread ID.
-fn read_process_id_of_thread(thread: u32) -> u32 {
-    let status = text_file::read(format!("/proc/{thread}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|l| l.strip_prefix("Tgid:"));
-    line.and_then(|l| l.trim().parse().ok()).unwrap_or(thread)
 }
 
 /// Returns the IDs of all threads of the given processes.

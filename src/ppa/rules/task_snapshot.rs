@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Consistent reads of the accounting words of a task and of a CPU.
+//! Consistent reads of the accounting words of a task, and of the CPU that runs it.
 
 use core::array::from_fn;
 
 use super::cpu::Cpu;
 use super::seqcount::retry;
 use super::task::{ticks_since, Task, Values, MODULE_READY, WOKEN};
-use super::values::{is_system, value, IDLE, NR_CPU_VALUES, NR_LATENCIES, NR_VALUES};
+use super::values::{is_system, value, NR_LATENCIES, NR_VALUES};
 use protocols::sync::{fence_acquire, Word};
 
 pub(super) fn add_all(sums: &mut [u64; NR_VALUES], more: &[u64; NR_VALUES]) {
@@ -159,59 +159,5 @@ impl<V: Values> Task<V> {
             }
         }
         Some(read)
-    }
-}
-
-/// The kernel's numbers of the softirqs that `/proc/rawsysppa` lists: HI, TASKLET, TIMER, NET_TX,
-/// NET_RX.
-const LISTED_SOFTIRQS: [usize; 5] = [0, 6, 1, 2, 3];
-
-impl Cpu {
-    /// Returns all values of this CPU up to now. Runs on any CPU. `online` is true if this CPU is
-    /// online. Returns `None` if a writer is changing the values. `clock` must read the clock after
-    /// all earlier loads.
-    pub fn values(&self, online: bool, clock: impl Fn() -> u64) -> Option<[u64; NR_CPU_VALUES]> {
-        let mut all = retry(|| {
-            let start = self.seqcount.read_begin();
-            let (now, total) = self.stable_irq_time(&clock)?;
-            let own = self.run_time(now, total).own;
-            let mut idle = self.idle.load_relaxed();
-            let mut busy = self.total.load_relaxed().wrapping_sub(idle);
-            let mut system = self.system.load_relaxed();
-            match self.stable_mode()? {
-                IDLE if online && self.offline.load_relaxed() == 0 => idle = idle.wrapping_add(own),
-                IDLE => {}
-                mode => {
-                    busy = busy.wrapping_add(own);
-                    if is_system(mode) {
-                        let since = self.mode_start.load_relaxed();
-                        system = system.wrapping_add(own.saturating_sub(since));
-                    }
-                }
-            }
-            let mut all = [0; NR_CPU_VALUES];
-            all[0] = busy.saturating_sub(system);
-            all[1] = system;
-            all[2] = total;
-            all[3] = idle;
-            all[4] = self.calls.load_relaxed();
-            all[5] = self.irq_count.load_relaxed();
-            // Pairs with the release fence in `SeqCount::write_begin`.
-            fence_acquire();
-            self.seqcount.is_consistent(start).then_some(all)
-        })?;
-        for (time, count) in self.softirq_time.iter().zip(&self.softirq_count) {
-            all[6] = all[6].wrapping_add(time.load_relaxed());
-            all[7] = all[7].wrapping_add(count.load_relaxed());
-        }
-        let mut rest = all.iter_mut().skip(8);
-        for number in LISTED_SOFTIRQS {
-            for words in [&self.softirq_time, &self.softirq_count] {
-                if let (Some(to), Some(word)) = (rest.next(), words.get(number)) {
-                    *to = word.load_relaxed();
-                }
-            }
-        }
-        Some(all)
     }
 }

@@ -7,8 +7,8 @@
 use core::array::from_fn;
 use core::num::NonZeroU32;
 
-use super::reading::{add_all, TaskSnapshot};
 use super::task::{Task, Values};
+use super::task_snapshot::{add_all, TaskSnapshot};
 use super::values::{add, NR_LATENCIES, NR_SIGNALS, NR_VALUES};
 use protocols::sync::Word;
 

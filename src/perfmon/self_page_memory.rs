@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The self page of a thread's context.
+//! The memory of the self page of a thread's context.
 
 #![expect(unsafe_code, reason = "memory that user space maps")]
 
@@ -84,4 +84,14 @@ impl Drop for Page {
         // SAFETY: By the type's invariant `self` owns the page, which is no longer mapped.
         unsafe { bindings::free_pages(self.address.as_ptr() as usize, 0) }
     }
+}
+
+/// The mappings of a context's self page. At most one process maps the page at a time.
+#[derive(Default)]
+pub(crate) struct SelfPageMappings {
+    /// The address of the `mm_struct` of the process that maps the page.
+    pub(crate) mm: usize,
+    pub(crate) nr: usize,
+    /// True if threads of the process that maps the page are allowed to execute RDPMC.
+    pub(crate) rdpmc: bool,
 }

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Throttling: a context that takes too many samples counts without taking samples for a while.
+
+use perfmon_rules::period::Attr;
+use perfmon_rules::register_bitmap::PmdSet;
+use protocols::ring::{THROTTLE, UNTHROTTLE};
+
+use crate::contexts::context::{Context, ContextState};
+use crate::msr;
+use crate::stats::{self, SelfStat};
+use base::clock;
+
+impl Context {
+    /// Throttles the context for `nanoseconds`: during this time the context counts without
+    /// overflow interrupts. Called in an NMI, or with interrupts off.
+    pub(crate) fn throttle(&self, nanoseconds: u64) {
+        let Some(mut state) = self.state.try_lock() else {
+            return;
+        };
+        if !state.phase.is_in_this_cpu_pmu() || state.sampling.is_throttled() {
+            return;
+        }
+        stats::count(SelfStat::Throttles);
+        self.sync(&mut state);
+        self.deliver_overflows(&mut state, None);
+        let now = clock::monotonic_ns_in_any_context();
+        state.sampling.throttled = Some((now, now.wrapping_add(nanoseconds)));
+        state.sampling.throttle_stats.nr = state.sampling.throttle_stats.nr.wrapping_add(1);
+        if state.phase.cpu().is_some() {
+            state.set.registers.throttle(|c| {
+                msr::write(c.address, 0);
+            });
+            state.update_self_page(true);
+        }
+        self.write_ring_record(&mut state, THROTTLE, now);
+        // The irq_work starts the timer for the end of throttling, because an NMI cannot start a
+        // timer.
+        self.notifier.queue_work();
+    }
+
+    /// Unthrottles the context if its throttling time is over. The caller has updated the PMDs in
+    /// memory. Called with interrupts off, but not in an NMI.
+    pub(crate) fn unthrottle(&self, state: &mut ContextState) {
+        let Some((since, until)) = state.sampling.throttled else {
+            return;
+        };
+        let now = clock::monotonic_ns_in_any_context();
+        if now < until {
+            return;
+        }
+        state.sampling.throttled = None;
+        // If the context is in no PMU, its throttling ended at the time `until`.
+        let ended = match state.phase.cpu() {
+            Some(_) => now,
+            None => until,
+        };
+        let sampling = &mut state.sampling;
+        for sum in [&mut sampling.throttle_stats, &mut sampling.unreported] {
+            sum.time = sum.time.wrapping_add(ended.wrapping_sub(since));
+        }
+        state.set.registers.unthrottle();
+        self.account_skipped_overflows(state);
+        self.write_ring_record(state, UNTHROTTLE, ended);
+        if state.sets.due && state.phase.cpu().is_none() {
+            self.switch_set(state);
+        }
+    }
+
+    /// Accounts for the overflows that occurred while the context was throttled. If the context has
+    /// a sampling buffer, overflows during throttling are counted as lost samples, and each PMD
+    /// (data register) that overflowed starts a new period. Without a sampling buffer, one overflow
+    /// of each PMD stays pending, and the other overflows during throttling are counted as lost.
+    #[cold]
+    pub(crate) fn account_skipped_overflows(&self, state: &mut ContextState) {
+        let skipped = state.set.registers.take_skipped();
+        if skipped.is_empty() {
+            return;
+        }
+        let set = &mut *state.set;
+        let (mut lost, mut last) = (0u64, PmdSet::default());
+        let delivered = u64::from(state.sampling.buffer.is_none());
+        let skips = |attr: &&mut Attr| skipped.intersects(&attr.pmd_set);
+        for attr in set.attrs.iter_mut().filter(skips) {
+            let nr = attr.overflow_count(set.registers.value(attr.pmd));
+            let nr = nr.saturating_sub(delivered);
+            lost = lost.wrapping_add(nr);
+            if attr.count_down(nr) {
+                last.add(&attr.pmd_set);
+            }
+        }
+        let total = &mut state.sampling.throttle_stats.lost;
+        *total = total.wrapping_add(lost);
+        if !last.is_empty() && set.runs.policy.switches_on_overflow() {
+            set.runs.ended_by = last;
+            state.sets.due = true;
+        }
+        let Some(buffer) = &mut state.sampling.buffer else {
+            return set.registers.mark_overflowed(&skipped);
+        };
+        buffer.add_lost(lost);
+        let unreported = &mut state.sampling.unreported.lost;
+        *unreported = unreported.wrapping_add(lost);
+        self.reset(state, skipped, false);
+    }
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The processes of `-p`. Such a process may continue after all its threads with a context have
+//! exited.
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::process::{pidfd_open, Pid, PidfdFlags};
+
+use crate::text_file;
+
+/// The maximum time to wait for the end of processes whose monitored threads have exited. The
+/// contexts of a process end a short time before the process.
+const MAX_EXIT_TIME: Duration = Duration::from_millis(100);
+/// The flag of a thread that exits or has exited, in /proc/PID/task/TID/stat.
+const PF_EXITING: u32 = 4;
+
+struct MonitoredProcess {
+    pid: u32,
+    /// The descriptor becomes readable when the process has ended.
+    pidfd: OwnedFd,
+    /// The threads to which pfc attaches contexts: those that existed when pfc was started.
+    threads: Vec<u32>,
+}
+
+/// The processes of `-p`, with the threads to which pfc attaches contexts.
+#[derive(Default)]
+pub struct MonitoredProcesses(Vec<MonitoredProcess>);
+
+impl MonitoredProcesses {
+    /// Adds a process with its threads. `id` is the ID of the process or of one of its threads. The
+    /// process is not added if pidfd_open(2) fails, or if it was added before.
+    pub fn add(&mut self, id: u32, threads: Vec<u32>) {
+        let pid = read_process_id_of_thread(id);
+        if self.0.iter().any(|process| process.pid == pid) {
+            return;
+        }
+        let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        let pidfd = raw.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        self.0.extend(pidfd.map(|pidfd| MonitoredProcess {
+            pid,
+            pidfd,
+            threads,
+        }));
+    }
+
+    /// Prints a message for each process that continues although all its threads with a context
+    /// have exited. Returns true if there is no such process. `has_exited` returns true for a
+    /// thread whose context has ended because the thread has exited.
+    pub fn report_unmonitored(&self, has_exited: impl Fn(u32) -> bool) -> bool {
+        let unmonitored = self.find_unmonitored(has_exited);
+        for pid in &unmonitored {
+            message!("pfc: process {pid} continues, but pfc monitors none of its threads any more: all threads that existed when pfc was started have exited, or a later thread has executed a program; start pfc again to monitor the process");
+        }
+        unmonitored.is_empty()
+    }
+
+    /// Returns the IDs of the processes that continue although all their threads with a context
+    /// have exited. Waits up to [`MAX_EXIT_TIME`] for the end of these processes.
+    fn find_unmonitored(&self, has_exited: impl Fn(u32) -> bool) -> Vec<u32> {
+        let deadline = Instant::now() + MAX_EXIT_TIME;
+        let mut processes: Vec<&MonitoredProcess> = self.0.iter().collect();
+        processes.retain(|process| process.threads.iter().all(|thread| has_exited(*thread)));
+        while !processes.is_empty() {
+            let time_left = deadline.saturating_duration_since(Instant::now());
+            let mut fds: Vec<PollFd<'_>> = processes
+                .iter()
+                .map(|process| PollFd::new(&process.pidfd, PollFlags::IN))
+                .collect();
+            match poll(&mut fds, Timespec::try_from(time_left).ok().as_ref()) {
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(Errno::INTR) => continue,
+                // Whether the processes continue is unknown.
+                Err(_) => return Vec::new(),
+            }
+            let mut have_ended = fds.iter().map(|fd| !fd.revents().is_empty());
+            processes.retain(|_| have_ended.next() == Some(false));
+        }
+        // An exiting thread may need more time to free a large memory.
+        processes.retain(|process| has_running_thread(process.pid));
+        processes.iter().map(|process| process.pid).collect()
+    }
+}
+
+/// Returns the process ID of a thread, from /proc; if the thread has exited, returns its thread ID.
+pub fn read_process_id_of_thread(thread: u32) -> u32 {
+    let status = text_file::read(format!("/proc/{thread}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|l| l.strip_prefix("Tgid:"));
+    line.and_then(|l| l.trim().parse().ok()).unwrap_or(thread)
+}
+
+/// Returns true if the process has a thread that has not begun to exit.
+fn has_running_thread(pid: u32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task"));
+    threads.into_iter().flatten().flatten().any(|thread| {
+        let stat = text_file::read(thread.path().join("stat")).unwrap_or_default();
+        // The name of the thread is in parentheses and may contain any characters. The flags are
+        // the seventh field after the name.
+        let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
+        let flags = fields.split(' ').nth(6).and_then(|f| f.parse::<u32>().ok());
+        flags.is_some_and(|flags| flags & PF_EXITING == 0)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn r1_6_process_that_continues_without_contexts_is_found() {
+        // cat(1) runs until its standard input is closed, also if the test fails.
+        let mut children = [(); 3].map(|()| {
+            let cat = Command::new("cat").stdin(Stdio::piped()).spawn();
+            cat.expect("cat")
+        });
+        let [ended, unmonitored, monitored] = children.each_ref().map(|child| child.id());
+        let mut processes = MonitoredProcesses::default();
+        for pid in [ended, unmonitored, monitored, unmonitored] {
+            processes.add(pid, vec![pid]);
+        }
+        children[0].wait().expect("an exit status");
+        let has_exited = |thread| thread != monitored;
+        assert_eq!(processes.find_unmonitored(has_exited), [unmonitored]);
+        for child in &mut children {
+            child.wait().expect("an exit status");
+        }
+        assert!(processes.report_unmonitored(|_| true));
+    }
+
+    #[test]
+    fn r1_6_exiting_thread_does_not_run() {
+        let mut child = Command::new("true").spawn().expect("true");
+        let pid = child.id();
+        assert!(has_running_thread(std::process::id()));
+        // The child is a zombie until wait() has returned.
+        while has_running_thread(pid) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(read_process_id_of_thread(pid), pid);
+        child.wait().expect("an exit status");
+        assert!(!has_running_thread(pid));
+    }
+}
