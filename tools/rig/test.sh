@@ -191,7 +191,8 @@ until_limit() {
 		timer=$!
 	fi
 	wait "$command" || status=$?
-	[ -z "$timer" ] || { kill_tree "$timer"; wait "$timer" || :; } 2>/dev/null
+	# SIGKILL, because bash handles a SIGTERM that arrives just before a read only after the read.
+	[ -z "$timer" ] || { kill -KILL "$timer"; wait "$timer" || :; } 2>/dev/null
 	[ ! -e "$work/ended" ] || { ended=1 status=1; }
 	return $status
 }

@@ -365,7 +365,7 @@ static __u64 env_number(const char *name, __u64 fallback)
 }
 
 /* Seconds after which no new round begins, unless CALLS or ROUND is set. */
-#define BUDGET		gate_or_long(6, 40)
+#define BUDGET		gate_or_long(4, 40)
 
 /* With fewer successes, the fuzzer tests little more than the checks of arguments. */
 #define MIN_SUCCEEDED	30
@@ -373,7 +373,7 @@ static __u64 env_number(const char *name, __u64 fallback)
 /* Main function of a fuzzer. @prepare loads the modules; fuzz_main() removes them. */
 static int fuzz_main(const struct program *p, int argc, char **argv, void (*prepare)(void))
 {
-	long default_calls = gate_or_long(12000, 40000 + 1000 * p->nr_calls);
+	long default_calls = gate_or_long(8000, 40000 + 1000 * p->nr_calls);
 	__u64 calls = env_number("CALLS", scale_down(default_calls)), first_seed;
 	int only_round = env_number("ROUND", -1), rounds;
 	__u64 end = getenv("CALLS") || only_round >= 0 ? ~0ULL : now_ns() / 1000000000 + BUDGET;

@@ -2,6 +2,7 @@
 /*
  * worlds: stock debug
  * guest: pmu-skylake pmu-amd2
+ * gate: pmu-skylake
  * timeout: 120
  *
  * Tests storms of overflow NMIs that leave a CPU no time for anything but NMIs and ticks (row 9.2

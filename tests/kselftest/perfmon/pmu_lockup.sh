@@ -3,6 +3,7 @@
 # worlds: stock
 # guest: hard_lockup-skylake
 # timeout: 300
+# target: test-all
 #
 # The hard lockup detector must find a CPU that loops with interrupts off. Only overflows of a
 # hardware counter send NMIs to the looping CPU. The host checks that the kernel reported the lockup
