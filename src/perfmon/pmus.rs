@@ -131,11 +131,7 @@ fn register(new: Description) -> Result {
         detect_cpu_kinds(&new, last_kind).inspect_err(|error| {
             clear_cpu_kinds();
             if *error == ENODEV {
-                pr_info!(
-                    "{}: PMU registers are missing or do not keep written values; is this a VM \
-                     without a virtual PMU?\n",
-                    text(new.name())
-                );
+                log_missing_registers(&new);
             }
         })?;
     }
@@ -156,6 +152,17 @@ fn register(new: Description) -> Result {
     cpu::call_on_all_cpus(&|| told.cpu(cpu::this_cpu(), true));
     *shared = None;
     all.insert_within_capacity(place, new).map_err(|_| ENOMEM)
+}
+
+/// Logs that registers of the description of the hardware PMU are missing. The code is a separate
+/// function, because formatting may panic.
+#[inline(never)]
+fn log_missing_registers(new: &Description) {
+    pr_info!(
+        "{}: PMU registers are missing or do not keep written values; is this a VM without a \
+         virtual PMU?\n",
+        text(new.name())
+    );
 }
 
 /// Unregisters a PMU description. Called in process context; may sleep.

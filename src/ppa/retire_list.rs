@@ -32,7 +32,7 @@ impl RetireList {
 
     /// Adds a record to the front of the list. Callable in any context.
     pub(crate) fn push(&self, record: RemovedRecord) {
-        let record = record.0;
+        let record = record.into_raw();
         loop {
             let first = self.first.load_relaxed();
             // SAFETY: `RemovedRecord` has passed the record's ownership to this call.

@@ -284,9 +284,14 @@ impl TaskRecord {
 ///
 /// No new search finds the record. Only the owner of the `RemovedRecord` may free the record, a
 /// grace period after its removal.
-pub(crate) struct RemovedRecord(pub(super) NonNull<TaskRecord>);
+pub(crate) struct RemovedRecord(NonNull<TaskRecord>);
 
 impl RemovedRecord {
+    /// Passes the ownership of the record to the caller.
+    pub(crate) fn into_raw(self) -> NonNull<TaskRecord> {
+        self.0
+    }
+
     /// Returns the record.
     pub(crate) fn get(&self) -> &TaskRecord {
         // SAFETY: The record is not freed while `self` owns it, by the type's invariant.

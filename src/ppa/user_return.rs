@@ -15,7 +15,7 @@ use crate::per_cpu::PerCpu;
 use crate::state::{level, AccountingState};
 
 /// Returns whether the kernel can report the return to user mode. If the kernel cannot report the
-/// return to user mode, [`arm`] always returns false.
+/// return to user mode, no probe requests a report.
 pub(crate) fn is_supported() -> bool {
     // SAFETY: `ppa_exit_work` is a constant of C, so no code writes it.
     unsafe { helpers::ppa_exit_work != 0 }
@@ -71,7 +71,7 @@ pub(crate) fn cpu_dead(cpu: u32) {
 }
 
 /// Guard of the hooks. Dropping the guard detaches the hooks, and waits until no hook runs. The
-/// probes that call [`arm`] are detached before the guard is dropped.
+/// probes that call [`arm_user_return_report`] are detached before the guard is dropped.
 pub(crate) struct KernelEntryHooks;
 
 impl KernelEntryHooks {

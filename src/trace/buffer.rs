@@ -344,9 +344,9 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         for word in &self.pages {
             if let Some(page) = NonNull::new(word.load_relaxed() as *mut u8) {
-                // INVARIANT: The nonzero word in `pages` holds a reference to the page; the
-                // temporary `Page` takes over the reference and drops it.
-                drop(Page(page));
+                // SAFETY: A nonzero word in `pages` is the address of a page, and holds a reference
+                // to it. The temporary `Page` takes over the reference and drops it.
+                drop(unsafe { Page::from_address(page) });
             }
         }
     }

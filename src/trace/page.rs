@@ -28,7 +28,7 @@ pub(crate) const GFP_NO_OOM: Flags =
 ///
 /// The pointer is the address of a whole page in the direct map, and `self` holds a reference to
 /// the page. Each mapping of the page holds a separate reference.
-pub(crate) struct Page(pub(super) NonNull<u8>);
+pub(crate) struct Page(NonNull<u8>);
 
 // SAFETY: The page's memory is accessed by aligned atomic words only, or through `&mut self`.
 unsafe impl Send for Page {}
@@ -44,6 +44,17 @@ impl Page {
         let address = unsafe { helpers::pt_page_new() };
         // INVARIANT: The page was just allocated, with one reference, which `self` takes over.
         Ok(Self(NonNull::new(address as *mut u8).ok_or(ENOMEM)?))
+    }
+
+    /// Creates a `Page` from the address of a page.
+    ///
+    /// # Safety
+    ///
+    /// The address is that of a whole page in the direct map. The caller passes a reference to the
+    /// page to the new `Page`.
+    pub(crate) unsafe fn from_address(address: NonNull<u8>) -> Self {
+        // INVARIANT: The caller guarantees the address and the reference.
+        Self(address)
     }
 
     /// Returns the address of the page in the direct map.

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Builds the modules for the newest kernel of each supported series (tools/rig/kernels), except for
-# the series of the kernel that the tests boot. For each kernel, prints a line "RELEASE DIRECTORY", where DIRECTORY
-# has the built modules.
+# the series of the kernel that the tests boot. For each kernel, prints a line "RELEASE DIRECTORY",
+# where DIRECTORY has the built modules.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"

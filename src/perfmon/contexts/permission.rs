@@ -96,7 +96,9 @@ impl Context {
     }
 
     /// If [`recheck_if_changed`](Self::recheck_if_changed) has requested a permission check, queues
-    /// the worker that makes the check. Called by the irq_work.
+    /// the worker that makes the check.
+    ///
+    /// Context: the context's timer or irq_work, interrupts off.
     #[inline]
     pub(crate) fn queue_pending_recheck<'a>(
         &'a self,

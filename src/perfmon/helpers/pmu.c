@@ -221,7 +221,7 @@ struct workqueue_struct *pfm_work;
 static struct workqueue_struct *cpu_work;
 
 /*
- * Periodic work that calls sync_all_cpus() in src/perfmon/contexts/callbacks.rs, to read the
+ * Periodic work that calls pfm_wrap_timer_work() in src/perfmon/contexts/callbacks.rs, to read the
  * counters of all CPUs before a counter can wrap.
  */
 static unsigned int wrap_timer_ms;

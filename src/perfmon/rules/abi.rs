@@ -3,7 +3,7 @@
 //! The structures of `include/uapi/linux/perfmon.h`, with the same layout, and the checks of their
 //! fields that do not depend on the state of a monitoring context.
 
-#![allow(missing_docs, reason = "fields are documented in the uapi header")]
+#![allow(missing_docs, reason = "documented in the C headers")]
 
 use crate::error::Error;
 use crate::event_sets::SwitchPolicy;

@@ -27,10 +27,10 @@ skip() {
 }
 # has_status WANTED COMMAND...: true if the exit status of the command is WANTED.
 has_status() {
-	local want=$1 rc=0
+	local want=$1 status=0
 	shift
-	"$@" || rc=$?
-	[ $rc = "$want" ] || { echo "status $rc, want $want"; return 1; }
+	"$@" || status=$?
+	[ $status = "$want" ] || { echo "status $status, want $want"; return 1; }
 }
 # with_words COMMAND...: runs the command, shows its standard error, and leaves it in the file
 # `words`. Sets $rc to the exit status of the command, and returns it.

@@ -101,7 +101,7 @@ test_exec_of_later_thread() {
 		recorder=$!
 		wait_started $recorder || { cat said_by_pfc; kill_both; return 1; }
 		touch $dir/go
-		within 20 grep -q $b /proc/$victim/maps
+		within 20 grep -q $b /proc/$victim/maps || { kill_both; return 1; }
 		# pfc top continues until it gets a signal.
 		kill -INT $recorder 2>/dev/null
 		wait $recorder
@@ -113,6 +113,19 @@ test_exec_of_later_thread() {
 		[ $rc = 2 ] || return 1
 		grep -q "^pfc: process $victim continues, but pfc monitors none of its threads any more: " said_by_pfc || return 1
 	done
+}
+# A thread that was started after pfc ends the process.
+test_exit_by_later_thread() {
+	start_victim $a until $dir/go thread spin 50
+	exec_pfc stat -e task-clock -p $victim >tables 2>said_by_pfc &
+	recorder=$!
+	wait_started $recorder || { cat said_by_pfc; kill_both; return 1; }
+	touch $dir/go
+	wait $recorder
+	rc=$?
+	wait $victim
+	cat said_by_pfc
+	[ $rc = 0 ] && ! grep -q "^pfc: process $victim continues" said_by_pfc
 }
 test_exec_in_shell() {
 	run_pfc record -a -F 1000 -o x -- sh -c "$a spin $ms; exec $b spin $ms" || return 1
@@ -332,7 +345,7 @@ check_both_ways() { # NAME COMMAND...
 	via=""
 }
 
-if [ -n "${LONG:-}" ]; then plan 39; else plan 12; fi
+if [ -n "${LONG:-}" ]; then plan 40; else plan 13; fi
 cd /tmp || exit 1
 begin_few_symbols
 unload_modules
@@ -343,6 +356,7 @@ chmod 777 /tmp/nobody
 /tests/pfc_names copy $a && /tests/pfc_names twin $b
 /tests/pfc_names copy_noid $dir/a_noid && /tests/pfc_names twin_noid $dir/b_noid
 check_both_ways "1.9 pfc record -p sees an exec" test_exec_of_process
+check "1.6 pfc stat -p: status 0 if a thread that was started after pfc ends the process" test_exit_by_later_thread
 if_long check "1.9 pfc record, stat and top -p report an exec by a thread that was started after pfc" test_exec_of_later_thread
 check "1.9 pfc record -a sees an exec in a shell" test_exec_in_shell
 check "1.9 pfc record -a without perf sees an exec, and reports for how long names may be wrong" test_exec_on_cpus_without_perf

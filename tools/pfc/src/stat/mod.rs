@@ -148,7 +148,7 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
         is_interrupted: false,
     };
     let (mut counts_of_runs, mut status, mut is_complete) = (Vec::new(), None, true);
-    for _ in 0..args.repeat {
+    for run in 1..=args.repeat {
         let mut group = CountingContexts::new(config.clone());
         let (counts, exit_status) = session.count_one_run(&mut group, &mut report)?;
         if let (n @ 1.., Some(error)) = (group.nr_uncounted_threads, &group.first_thread_error) {
@@ -170,16 +170,18 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
             is_complete = false;
         }
         is_complete &= !group.incomplete_targets.has_early_end();
-        is_complete &= session
-            .target
-            .report_unmonitored_processes(|thread| group.has_thread_exited(thread));
         let throttled = group.total_throttling().trying_to(READ_COUNTS_ACTION)?;
         if !throttled.is_none() {
             message!("pfc: the event of --cascade was {throttled}; its count is complete");
         }
         counts_of_runs.push(counts);
         status = exit_status;
-        if session.handle_pending_signals().trying_to(WAIT)? {
+        let is_interrupted = session.handle_pending_signals().trying_to(WAIT)?;
+        if is_interrupted || run == args.repeat {
+            // A later run may monitor the new program of a process.
+            is_complete &= session
+                .target
+                .report_unmonitored_processes(|thread| group.has_thread_exited(thread));
             break;
         }
     }

@@ -17,7 +17,9 @@ use crate::text_file;
 /// contexts of a process end a short time before the process.
 const MAX_EXIT_TIME: Duration = Duration::from_millis(100);
 /// The flag of a thread that exits or has exited, in /proc/PID/task/TID/stat.
-const PF_EXITING: u32 = 4;
+const PF_EXITING: u64 = 4;
+/// The bit of SIGKILL in the pending signals of a thread, in /proc/PID/task/TID/stat.
+const SIGKILL_BIT: u64 = 1 << 8;
 
 struct MonitoredProcess {
     pid: u32,
@@ -81,7 +83,8 @@ impl MonitoredProcesses {
             let mut have_ended = fds.iter().map(|fd| !fd.revents().is_empty());
             processes.retain(|_| have_ended.next() == Some(false));
         }
-        // An exiting thread may need more time to free a large memory.
+        // An exiting thread may need more time to free a large memory, and a killed thread may wait
+        // for a CPU.
         processes.retain(|process| has_running_thread(process.pid));
         processes.iter().map(|process| process.pid).collect()
     }
@@ -94,16 +97,19 @@ pub fn read_process_id_of_thread(thread: u32) -> u32 {
     line.and_then(|l| l.trim().parse().ok()).unwrap_or(thread)
 }
 
-/// Returns true if the process has a thread that has not begun to exit.
+/// Returns true if the process has a thread that does not exit. When a process exits, each of its
+/// threads gets SIGKILL, and begins to exit when it runs next.
 fn has_running_thread(pid: u32) -> bool {
     let threads = fs::read_dir(format!("/proc/{pid}/task"));
     threads.into_iter().flatten().flatten().any(|thread| {
         let stat = text_file::read(thread.path().join("stat")).unwrap_or_default();
-        // The name of the thread is in parentheses and may contain any characters. The flags are
-        // the seventh field after the name.
+        // The name of the thread is in parentheses and may contain any characters. After the name,
+        // the flags are the seventh field, and the pending signals are the 29th.
         let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
-        let flags = fields.split(' ').nth(6).and_then(|f| f.parse::<u32>().ok());
+        let number = |nth| fields.split(' ').nth(nth)?.parse::<u64>().ok();
+        let (flags, signals) = (number(6), number(28));
         flags.is_some_and(|flags| flags & PF_EXITING == 0)
+            && signals.is_some_and(|signals| signals & SIGKILL_BIT == 0)
     })
 }
 
