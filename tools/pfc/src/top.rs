@@ -22,7 +22,7 @@ use crate::hotplug::MonitoredCpus;
 use crate::live::keys::Key;
 use crate::live::{self, next_due, Screen};
 use crate::output::Out;
-use crate::profile::{Reader, MISSING_RECORDS_CONSEQUENCE};
+use crate::profile::{ProfileReader, MISSING_RECORDS_CONSEQUENCE};
 use crate::record::{attach, now, prepare, Contexts};
 use crate::report::{group_samples_into_rows, percent, ReportRow};
 use crate::stat::event_loop::EventLoop;
@@ -49,7 +49,7 @@ struct SampleTable {
 struct LiveProfile {
     contexts: Contexts,
     attributes: Vec<Attribute>,
-    reader: Reader,
+    reader: ProfileReader,
     /// Records that were read from the ring buffers and are newer than the last table.
     records: Vec<u8>,
     /// The end of the period that the last table covers, on the clock of [`now`]. For the first
@@ -88,14 +88,14 @@ impl LiveProfile {
             nr_samples: profile.samples.len(),
             nr_lost: std::mem::take(&mut self.contexts.drained.lost),
             duration: Duration::from_nanos(until.saturating_sub(self.last_until)),
-            offline_ns: std::mem::take(&mut profile.offline_ns),
+            offline_ns: std::mem::take(&mut profile.offline_ns_by_cpu),
             problems: problems
                 .iter()
                 .map(|problem| visible::escape(problem).into_owned())
                 .collect(),
         };
         self.last_until = until;
-        self.reader.end_table();
+        self.reader.drop_shown_samples();
         Ok(table)
     }
 
@@ -167,7 +167,7 @@ pub fn run(device: &Path, args: &TopArgs, out: &mut Out) -> Result<ExitCode, Fai
     let mut profile = LiveProfile {
         contexts,
         attributes,
-        reader: Reader::default(),
+        reader: ProfileReader::default(),
         records: Vec::new(),
         last_until: now(),
     };

@@ -284,26 +284,29 @@ mod tests {
 
         let profile = crate::profile::Profile::load(Some(&path), true).expect("samples");
         assert_eq!(profile.events, ["cycles:u", "counter:mm/faults"]);
-        assert_eq!((profile.lost, profile.has_stacks), (7, true));
-        assert_eq!(profile.throttled, 1);
-        let offline: Vec<_> = profile.offline_ns.iter().collect();
+        assert_eq!((profile.nr_lost_records, profile.has_stacks), (7, true));
+        assert_eq!(profile.nr_throttles, 1);
+        let offline: Vec<_> = profile.offline_ns_by_cpu.iter().collect();
         assert_eq!(offline, [(&3, &40)]);
         assert_eq!(profile.command, ["pfc"]);
         let [first, second, third] = &profile.samples[..] else {
             panic!("{:?}", profile.samples);
         };
-        assert_eq!((first.time, first.event, first.period), (100, 0, 500));
+        assert_eq!((first.time_ns, first.event, first.period), (100, 0, 500));
         assert_eq!((first.pid, first.tid, first.cpu), (10, 11, Some(3)));
         assert_eq!((&*first.command, &*second.command), ("one", "two"));
         assert!(profile.leaf_frame(first).is_kernel);
         assert_eq!((second.event, second.stack.len()), (1, 2));
         assert_eq!(*profile.leaf_frame(second).object, *exe.to_string_lossy());
         let guest = profile.leaf_frame(third);
-        assert_eq!((&*guest.object, guest.is_known()), ("[guest]", false));
+        assert_eq!(
+            (&*guest.object, guest.has_known_symbol()),
+            ("[guest]", false)
+        );
         // The build ID in the file's header differs from the build ID of this program.
-        assert!(!profile.leaf_frame(second).is_known());
+        assert!(!profile.leaf_frame(second).has_known_symbol());
         let addresses = |n: usize| -> Vec<u64> {
-            let stack = profile.stack(&profile.samples[n]);
+            let stack = profile.frames_of_sample(&profile.samples[n]);
             stack.map(|f| f.address).collect()
         };
         assert_eq!(addresses(0), [in_kernel, 0x9000]);

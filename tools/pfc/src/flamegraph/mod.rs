@@ -247,8 +247,11 @@ mod tests {
 
     #[test]
     fn r1_10_function_width_is_its_sample_share() {
-        let stacks =
-            FoldedStacks::from_lines(&[("sh;main;f<int>", 3), ("sh;main", 1), ("ls;x_[k]", 4)]);
+        let stacks = FoldedStacks::from_folded_lines(&[
+            ("sh;main;f<int>", 3),
+            ("sh;main", 1),
+            ("ls;x_[k]", 4),
+        ]);
         let text = render_flamegraph_svg(&stacks, "a & b\u{ffff}").expect("a picture");
         let line = |name: &str| {
             let title = format!("<title>{name} (");
@@ -268,7 +271,7 @@ mod tests {
 
     #[test]
     fn r1_10_too_narrow_functions_are_left_out() {
-        let stacks = FoldedStacks::from_lines(&[("a;b", 1_000_000), ("a;c;d", 1)]);
+        let stacks = FoldedStacks::from_folded_lines(&[("a;b", 1_000_000), ("a;c;d", 1)]);
         let text = render_flamegraph_svg(&stacks, "").expect("a picture");
         assert!(text.contains("<title>b (") && !text.contains("<title>c ("));
     }

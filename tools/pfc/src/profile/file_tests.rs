@@ -14,7 +14,7 @@ use perfmon::ring::Sample;
 use super::address_space::MAX_COPIED_REGIONS;
 use super::fuzz::{encode_elf_file, read_test_profile, write_temporary_file};
 use super::read::read_profile;
-use super::{Profile, Reader};
+use super::{Profile, ProfileReader};
 use crate::data::fixtures::{region, sample, sample_id, test_event};
 use crate::data::record::Region;
 use crate::data::{encode_file, encode_file_of, Encoder, SampleId};
@@ -92,13 +92,13 @@ fn r1_9_a_program_that_was_overwritten_later_gives_no_names() {
 #[test]
 fn r1_9_a_live_display_reads_a_program_again_that_was_overwritten() {
     let path = write_temporary_file(&encode_program_with_functions(&["first_hot"]));
-    let mut reader = Reader::default();
+    let mut reader = ProfileReader::default();
     let mut name = |pid, mapped_at| {
         let samples = encode_sample_in_program(&path, pid, mapped_at);
         reader.add_file(samples).expect("samples");
         let profile = &reader.profile;
         let name = profile.leaf_frame(&profile.samples[0]).symbol.to_string();
-        reader.end_table();
+        reader.drop_shown_samples();
         name
     };
     wait_for_clock_tick();
@@ -187,7 +187,7 @@ fn r1_15_lost_samples_of_perf_are_counted_once() {
     };
     let lost = |records: &[u8]| {
         let file = encode_file(&[test_event()], false, &[&encoder.bytes, records]);
-        read_test_profile(&file).expect("samples").lost
+        read_test_profile(&file).expect("samples").nr_lost_records
     };
     assert_eq!(lost(&[]), 3);
     assert_eq!(lost(&lost_samples(3)), 3);
@@ -216,7 +216,12 @@ fn symbols_at_function_start(program: &Path, is_return_first: bool) -> Vec<Strin
     }
     let file = encode_file(&[test_event()], true, &[&encoder.bytes]);
     let profile = read_test_profile(&file).expect("samples");
-    let symbols = |sample| -> Vec<&str> { profile.stack(sample).map(|f| &*f.symbol).collect() };
+    let symbols = |sample| -> Vec<&str> {
+        profile
+            .frames_of_sample(sample)
+            .map(|f| &*f.symbol)
+            .collect()
+    };
     let stacks = profile.samples.iter().map(symbols);
     stacks.map(|symbols| symbols.join(" ")).collect()
 }
@@ -236,7 +241,7 @@ fn r1_9_a_message_says_that_records_of_processes_were_lost() {
     encoder.lost_process_records(7, &SampleId::default());
     let bytes = encode_file(&[test_event()], false, &[&encoder.bytes]);
     let (profile, messages) = read_profile(&write_temporary_file(&bytes), false).expect("records");
-    assert_eq!(profile.lost, 0);
+    assert_eq!(profile.nr_lost_records, 0);
     assert_eq!(
         messages,
         ["7 records of processes were lost: some names may be missing, or those of an earlier program"]

@@ -17,7 +17,7 @@ use super::inlined::InlinedFunctions;
 use super::kernel::KernelSymbols;
 use super::perf_map::{self, parse_innermost_pid};
 use super::symbols::Symbols;
-use super::{files, Profile, Reader};
+use super::{files, Profile, ProfileReader};
 use crate::cli::{Cli, Command};
 use crate::data::fixtures::{region, sample, sample_id, two_test_events};
 use crate::data::record::Region;
@@ -281,7 +281,7 @@ fn encode_pipe_streams(program: &Path) -> Vec<Vec<u8>> {
 }
 
 pub fn read_test_profile(bytes: &[u8]) -> Option<Profile> {
-    let mut reader = Reader::with_kernel_symbols(KALLSYMS_TEXT, PROC_MODULES_TEXT);
+    let mut reader = ProfileReader::with_kernel_symbols(KALLSYMS_TEXT, PROC_MODULES_TEXT);
     reader.add_file(bytes.to_vec()).ok()?;
     Some(reader.profile).filter(|profile| !profile.samples.is_empty())
 }

@@ -34,7 +34,7 @@ fn r1_9_counts_of_lost_records_do_not_overflow() {
     encoder.lost(2, &sample_id(1, 2));
     encoder.sample(&Sample::default(), 1);
     let profile = read_profile_of_records(false, &encoder.bytes);
-    assert_eq!(profile.lost, u64::MAX);
+    assert_eq!(profile.nr_lost_records, u64::MAX);
 }
 
 /// The bytes in the name of this process are not UTF-8, and each byte is shown with four

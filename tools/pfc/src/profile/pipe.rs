@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(stream.events, file.events);
         let all = |profile: &Profile| -> Vec<(u64, usize, String)> {
             let samples = profile.samples.iter();
-            let one = |s: &crate::profile::Sample| (s.time, s.event, s.command.to_string());
+            let one = |s: &crate::profile::Sample| (s.time_ns, s.event, s.command.to_string());
             samples.map(one).collect()
         };
         assert_eq!(

@@ -33,7 +33,7 @@ use crate::input_file;
 use crate::kernel_identity::KernelIdentity;
 
 /// The frames of each address. The key has the address and the `lookback` of
-/// [`Reader::find_frames_at`].
+/// [`ProfileReader::find_frames_at`].
 type FramesByAddress = HashMap<(u64, u64), Rc<[usize]>>;
 
 /// Context markers in call chains (PERF_CONTEXT_*). A marker says whether the frames that follow
@@ -74,7 +74,7 @@ pub fn read_profile(path: &Path, inlined: bool) -> Result<(Profile, Vec<String>)
             _ => Failure::Call(format!("read {name}"), e),
         })?,
     };
-    let mut reader = Reader::default();
+    let mut reader = ProfileReader::default();
     reader.symbolizer.finds_inlined = inlined;
     if path != Path::new(STDIN_PATH) {
         let metadata = std::fs::metadata(path).ok().filter(|m| m.is_file());
@@ -127,7 +127,7 @@ fn record_cpu(record: &RawEventRecord<'_>) -> u32 {
 
 /// Reads one or more files into one profile.
 #[derive(Default)]
-pub struct Reader {
+pub struct ProfileReader {
     pub profile: Profile,
     pub(super) processes: Processes,
     pub(super) ended_tasks: EndedTasks,
@@ -167,7 +167,7 @@ pub fn describe_lost_process_records(lost: u64) -> String {
     format!("{lost} records of processes were lost: {MISSING_RECORDS_CONSEQUENCE}")
 }
 
-impl Reader {
+impl ProfileReader {
     /// Makes a reader that finds inlined functions. The reader takes the kernel's functions from a
     /// text in the format of /proc/kallsyms, and the modules from a text in the format of
     /// /proc/modules.
@@ -382,15 +382,15 @@ impl Reader {
             }
             EventRecord::Lost(r) => {
                 self.lost_records = self.lost_records.saturating_add(r.count);
-                self.profile.lost = self.lost_records.max(self.lost_samples);
+                self.profile.nr_lost_records = self.lost_records.max(self.lost_samples);
             }
             EventRecord::Raw(r) if r.record_type == RecordType::LOST_SAMPLES => {
                 let count = r.data.as_slice().first_chunk().copied();
                 let count = count.map_or(0, u64::from_le_bytes);
                 self.lost_samples = self.lost_samples.saturating_add(count);
-                self.profile.lost = self.lost_records.max(self.lost_samples);
+                self.profile.nr_lost_records = self.lost_records.max(self.lost_samples);
             }
-            EventRecord::Throttle(_) => self.profile.throttled += 1,
+            EventRecord::Throttle(_) => self.profile.nr_throttles += 1,
             EventRecord::Sample(r) => {
                 let period = periods.get(event).copied().unwrap_or(1);
                 self.handle_sample(event, &r, period);
@@ -405,7 +405,7 @@ impl Reader {
 
     fn end_offline_time(&mut self, cpu: u32, time: u64) {
         if let Some(since) = self.offline_since.remove(&cpu) {
-            let total = self.profile.offline_ns.entry(cpu).or_default();
+            let total = self.profile.offline_ns_by_cpu.entry(cpu).or_default();
             *total = total.saturating_add(time.saturating_sub(since));
         }
     }
@@ -494,7 +494,7 @@ impl Reader {
         }
         self.profile.samples.push(Sample {
             event,
-            time: r.timestamp.unwrap_or(0),
+            time_ns: r.timestamp.unwrap_or(0),
             pid,
             tid,
             cpu: r.cpu,

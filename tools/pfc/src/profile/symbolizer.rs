@@ -384,7 +384,7 @@ impl Symbolizer {
         let unknown = |is_kernel: bool| {
             frames
                 .iter()
-                .any(|f| f.is_kernel == is_kernel && !f.is_known())
+                .any(|f| f.is_kernel == is_kernel && !f.has_known_symbol())
         };
         if unknown(true) {
             lines.push(self.explain_missing_kernel_names());
@@ -423,7 +423,7 @@ impl Symbolizer {
         }
         let is_unknown_jit_code = |f: &Frame| {
             let is_mapped = *f.object != *UNKNOWN_NAME;
-            !f.is_kernel && !f.is_known() && is_mapped && is_jit_mapping(&f.object)
+            !f.is_kernel && !f.has_known_symbol() && is_mapped && is_jit_mapping(&f.object)
         };
         if self.is_of_another_boot() && frames.iter().any(is_unknown_jit_code) {
             lines.push(

@@ -18,7 +18,7 @@ use object::{
 
 use super::debug_files::DebugLink;
 use super::files::{
-    candidate_paths, change_time, read_mapped_file, FileIdentity, ERROR_ANOTHER_BUILD,
+    candidate_file_paths, change_time, read_mapped_file, FileIdentity, ERROR_ANOTHER_BUILD,
     ERROR_NOT_FOUND,
 };
 use super::inlined::InlinedFunctions;
@@ -202,7 +202,7 @@ impl Symbols {
         // If the file's identity is unknown, read only the file at `path`, and none in /proc/PID.
         let is_usable =
             |candidate: &PathBuf| *identity != FileIdentity::Any || candidate.as_path() == path;
-        for candidate in candidate_paths(pid, path).filter(is_usable) {
+        for candidate in candidate_file_paths(pid, path).filter(is_usable) {
             let has_inode = matches!(identity, FileIdentity::Inode { .. });
             let changed_at = has_inode.then(|| change_time(&candidate)).flatten();
             let is_program = candidate.ends_with("exe") && !path.ends_with("exe");

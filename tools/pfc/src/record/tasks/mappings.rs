@@ -18,7 +18,9 @@ use std::time::Instant;
 use super::{now, ProcessRecorder};
 use crate::data::record::Region;
 use crate::data::SampleId;
-use crate::profile::{build_id, candidate_paths, is_same_file, open_regular, UNKNOWN_NAME};
+use crate::profile::{
+    candidate_file_paths, has_device_and_inode, open_regular_file, read_build_id, UNKNOWN_NAME,
+};
 use crate::record::maps::parse_executable_mapping;
 use crate::text_file;
 
@@ -128,11 +130,12 @@ fn has_same_file(one: &Region, other: &Region) -> bool {
 /// Returns the build ID of the file that a process has mapped. Returns an empty build ID if the
 /// file has none or cannot be found.
 fn read_region_build_id(pid: u32, region: &Region) -> Vec<u8> {
-    let open = candidate_paths(pid as i32, Path::new(&region.path)).find_map(|path| {
-        let file = open_regular(&path).ok()?;
-        is_same_file(&file, region.device, region.inode).then_some(file)
+    let open = candidate_file_paths(pid as i32, Path::new(&region.path)).find_map(|path| {
+        let file = open_regular_file(&path).ok()?;
+        has_device_and_inode(&file, region.device, region.inode).then_some(file)
     });
-    open.and_then(|file| build_id(&file)).unwrap_or_default()
+    open.and_then(|file| read_build_id(&file))
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
