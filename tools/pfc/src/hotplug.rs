@@ -13,7 +13,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use crate::limits;
-use crate::record::now;
+use crate::record::monotonic_now_ns;
 use crate::stat::parse_cpu_list;
 use crate::text_file;
 
@@ -123,7 +123,7 @@ impl MonitoredCpus {
             attached_cpus: attached,
             detached_at_ns: BTreeMap::new(),
             ended_gaps: Vec::new(),
-            began_at_ns: now(),
+            began_at_ns: monotonic_now_ns(),
             next_check: Instant::now() + IDLE_POLL_INTERVAL,
             read_error: None,
         }
@@ -132,7 +132,7 @@ impl MonitoredCpus {
     /// Begins a gap in the monitoring of the CPU `cpu`, which is offline or has lost its context.
     pub fn detach(&mut self, cpu: u32) {
         self.attached_cpus.remove(&cpu);
-        self.detached_at_ns.insert(cpu, now());
+        self.detached_at_ns.insert(cpu, monotonic_now_ns());
         self.next_check = Instant::now();
     }
 
@@ -143,7 +143,7 @@ impl MonitoredCpus {
         self.ended_gaps.push(Gap {
             cpu,
             start,
-            end: now(),
+            end: monotonic_now_ns(),
         });
     }
 
@@ -216,7 +216,7 @@ impl MonitoredCpus {
     /// context, the part of its gap up to now is returned, and the rest of the gap becomes a new
     /// gap.
     pub fn take_gaps(&mut self) -> Vec<Gap> {
-        let end = now();
+        let end = monotonic_now_ns();
         let mut gaps = self.take_ended_gaps();
         for (cpu, start) in &mut self.detached_at_ns {
             gaps.push(Gap {

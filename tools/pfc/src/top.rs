@@ -23,10 +23,10 @@ use crate::live::keys::Key;
 use crate::live::{self, next_due, Screen};
 use crate::output::Out;
 use crate::profile::{ProfileReader, MISSING_RECORDS_CONSEQUENCE};
-use crate::record::{attach, now, prepare, Contexts};
+use crate::record::{attach_to_targets, monotonic_now_ns, prepare_sampling, SamplingContexts};
 use crate::report::{group_samples_into_rows, percent, ReportRow};
 use crate::stat::event_loop::EventLoop;
-use crate::stat::{exit_code_of_run, select_target, syscall_failure, WAIT};
+use crate::stat::{exit_code_of_run, select_target, syscall_failure, WAIT_FOR_SIGNALS_ACTION};
 
 /// Maximum time between two reads of the ring buffers of samples.
 const RING_POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -47,13 +47,13 @@ struct SampleTable {
 }
 
 struct LiveProfile {
-    contexts: Contexts,
+    contexts: SamplingContexts,
     attributes: Vec<Attribute>,
     reader: ProfileReader,
     /// Records that were read from the ring buffers and are newer than the last table.
     records: Vec<u8>,
-    /// The end of the period that the last table covers, on the clock of [`now`]. For the first
-    /// table, the time at which sampling started.
+    /// The end of the period that the last table covers, on the clock of [`monotonic_now_ns`]. For
+    /// the first table, the time at which sampling started.
     last_until: u64,
 }
 
@@ -63,12 +63,13 @@ impl LiveProfile {
         // have each record whose time is not after `until`, the start of the first read. Records
         // after `until` are kept for the next table, because a record that precedes one of them,
         // such as that of an exec, might still be in a ring buffer.
-        let until = now();
-        self.contexts.poll();
-        self.contexts.record_gaps(MonitoredCpus::take_gaps);
-        self.records.append(&mut self.contexts.tasks.take_records());
+        let until = monotonic_now_ns();
+        self.contexts.read_messages_and_rings();
+        self.contexts.record_cpu_gaps(MonitoredCpus::take_gaps);
         self.records
-            .append(&mut self.contexts.drained.records.bytes);
+            .append(&mut self.contexts.process_recorder.take_records());
+        self.records
+            .append(&mut self.contexts.drained_records.records.bytes);
         let records = take_until(&mut self.records, until);
         let file = encode_file(&self.attributes, false, &[&records]);
         self.reader
@@ -86,7 +87,7 @@ impl LiveProfile {
                 &TABLE_SORT_KEYS,
             ),
             nr_samples: profile.samples.len(),
-            nr_lost: std::mem::take(&mut self.contexts.drained.lost),
+            nr_lost: std::mem::take(&mut self.contexts.drained_records.nr_lost),
             duration: Duration::from_nanos(until.saturating_sub(self.last_until)),
             offline_ns: std::mem::take(&mut profile.offline_ns_by_cpu),
             problems: problems
@@ -159,8 +160,8 @@ pub fn run(device: &Path, args: &TopArgs, out: &mut Out) -> Result<ExitCode, Fai
     };
     let target = select_target(&record.targets, "sample", false)?;
     let scope = target.scope();
-    let (attributes, mut contexts) = prepare(device, &record, scope, &target)?;
-    attach(&mut contexts, &target, targets)?;
+    let (attributes, mut contexts) = prepare_sampling(device, &record, scope, &target)?;
+    attach_to_targets(&mut contexts, &target, targets)?;
     contexts
         .start()
         .map_err(|e| syscall_failure("sample", &e))?;
@@ -169,7 +170,7 @@ pub fn run(device: &Path, args: &TopArgs, out: &mut Out) -> Result<ExitCode, Fai
         attributes,
         reader: ProfileReader::default(),
         records: Vec::new(),
-        last_until: now(),
+        last_until: monotonic_now_ns(),
     };
     if args.plain || !out.is_terminal() {
         print_plain_tables(&mut profile, args, out)?;
@@ -185,7 +186,7 @@ pub fn run(device: &Path, args: &TopArgs, out: &mut Out) -> Result<ExitCode, Fai
         live::run(&mut screen, args.count)?;
     }
     let contexts = &mut profile.contexts;
-    contexts.poll();
+    contexts.read_messages_and_rings();
     // Finds the contexts that have ended early since the last table. Only tables show the problems
     // themselves.
     contexts.find_problems();
@@ -207,9 +208,12 @@ fn print_plain_tables(
     while args.count.is_none_or(|count| nr_tables < count) {
         due = next_due(due, interval, Instant::now());
         while Instant::now() < due {
-            live.contexts.poll();
+            live.contexts.read_messages_and_rings();
             let until = due.min(Instant::now() + RING_POLL_INTERVAL);
-            if !event_loop.sleep_until(until).trying_to(WAIT)? {
+            if !event_loop
+                .sleep_until(until)
+                .trying_to(WAIT_FOR_SIGNALS_ACTION)?
+            {
                 return Ok(());
             }
         }
@@ -286,7 +290,7 @@ impl Screen for TopScreen<'_> {
     }
 
     fn poll_between_updates(&mut self) -> Result<(), Failure> {
-        self.live.contexts.poll();
+        self.live.contexts.read_messages_and_rings();
         Ok(())
     }
 }

@@ -13,9 +13,9 @@ use rustix::thread::gettid;
 use super::kernel_log::find_last_message;
 use super::modules::CheckedModules;
 use super::{devices, note_check, ok_check, problem_check, read_trimmed_file, Check};
-use crate::stat::assign::assign;
-use crate::stat::events::{is_privileged, Machine};
-use crate::stat::{syscall_failure, ContextConfig};
+use crate::stat::assign::assign_events_to_registers;
+use crate::stat::events::{has_perfmon_capability, MachineProperties};
+use crate::stat::{syscall_failure, CountingContextConfig};
 use crate::target::is_ebusy;
 
 /// Makes all checks of monitoring contexts. A context is created before the map of registers is
@@ -285,11 +285,14 @@ fn check_context_creation(created: Option<io::Result<()>>) -> Check {
 /// Tries to attach a context with a hardware counter to this thread. Returns `None` if no hardware
 /// counter is available.
 fn try_attach_context() -> Option<io::Result<()>> {
-    let machine = Machine::read(None).ok()?;
-    let event = machine.resolve("instructions:u", Path::new("")).ok()?;
-    let plan = assign(&[event], &machine.map);
-    let config = ContextConfig::new(Scope::Thread, &plan, None);
-    (!config.is_empty()).then(|| config.try_attach(gettid().as_raw_nonzero().get().unsigned_abs()))
+    let machine = MachineProperties::read(None).ok()?;
+    let event = machine
+        .resolve_event_name("instructions:u", Path::new(""))
+        .ok()?;
+    let plan = assign_events_to_registers(&[event], &machine.map);
+    let config = CountingContextConfig::new(Scope::Thread, &plan, None);
+    (!config.is_empty())
+        .then(|| config.check_can_attach(gettid().as_raw_nonzero().get().unsigned_abs()))
 }
 
 fn check_context_attachment(
@@ -338,7 +341,7 @@ fn check_rdpmc_access(has_pmu: bool) -> Check {
 
 fn check_perfmon_capability() -> Check {
     let subject = "CAP_PERFMON";
-    match is_privileged() {
+    match has_perfmon_capability() {
         true => ok_check(
             subject,
             "kernel mode, CPUs and threads of all users can be counted",

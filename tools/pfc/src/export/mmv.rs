@@ -35,7 +35,7 @@ use crate::cli::ExportArgs;
 use crate::error::{Failure, TryingTo};
 use crate::export::{Scrape, Scraper};
 use crate::stat::event_loop::EventLoop;
-use crate::stat::WAIT;
+use crate::stat::WAIT_FOR_SIGNALS_ACTION;
 
 use encode::{GENERATION_1_WORD_INDEX, GENERATION_2_WORD_INDEX, VALUE_STRIDE_WORDS};
 use layout::{plan_mmv_files, MetricValueSource, MmvFileLayout};
@@ -60,7 +60,10 @@ pub fn export_mmv_files(device: &Path, name: &str, args: &ExportArgs) -> Result<
         // later.
         exporter.update_files(&scraper.scrape()?)?;
         due = (due + interval).max(Instant::now());
-        if !event_loop.sleep_until(due).trying_to(WAIT)? {
+        if !event_loop
+            .sleep_until(due)
+            .trying_to(WAIT_FOR_SIGNALS_ACTION)?
+        {
             return Ok(());
         }
     }

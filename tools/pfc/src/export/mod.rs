@@ -36,7 +36,7 @@ use crate::export::tasks::TaskScrape;
 use crate::output::Out;
 use crate::read::warn_if_inconsistent;
 use crate::stat::event_loop::EventLoop;
-use crate::stat::{is_ignored, WAIT};
+use crate::stat::{is_signal_ignored, WAIT_FOR_SIGNALS_ACTION};
 
 pub use mmv::MMV_DIRECTORY;
 
@@ -98,7 +98,10 @@ fn write_scrapes_to_file(
     let mut nr_writes = 1;
     while args.count.is_none_or(|count| nr_writes < count) {
         due = (due + interval).max(Instant::now());
-        if !event_loop.sleep_until(due).trying_to(WAIT)? {
+        if !event_loop
+            .sleep_until(due)
+            .trying_to(WAIT_FOR_SIGNALS_ACTION)?
+        {
             break;
         }
         replace_file(&scraper.scrape()?)?;
@@ -192,7 +195,7 @@ struct DefaultSignalActions(Arc<AtomicBool>);
 impl DefaultSignalActions {
     fn new() -> io::Result<Self> {
         let flag = Arc::new(AtomicBool::new(false));
-        let hangup = (!is_ignored(SIGHUP)).then_some(SIGHUP);
+        let hangup = (!is_signal_ignored(SIGHUP)).then_some(SIGHUP);
         for signal in [SIGINT, SIGTERM].into_iter().chain(hangup) {
             register_conditional_default(signal, Arc::clone(&flag))?;
         }

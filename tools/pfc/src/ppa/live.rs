@@ -19,7 +19,7 @@ use crate::ppa::args::{PpaArgs, TaskSortKey};
 use crate::ppa::change::{AccountingChange, AccountingSample, TASK_TABLE_TITLES};
 use crate::ppa::cpus;
 use crate::stat::event_loop::EventLoop;
-use crate::stat::WAIT;
+use crate::stat::WAIT_FOR_SIGNALS_ACTION;
 
 /// Default number of rows of a table that is written to a pipe.
 const DEFAULT_PIPE_ROWS: usize = 20;
@@ -121,7 +121,10 @@ fn run_plain_top(
     let mut nr_tables = 0;
     while args.times.is_none_or(|times| nr_tables < times) {
         due = next_due(due, delay, Instant::now());
-        if !event_loop.sleep_until(due).trying_to(WAIT)? {
+        if !event_loop
+            .sleep_until(due)
+            .trying_to(WAIT_FOR_SIGNALS_ACTION)?
+        {
             break;
         }
         let Some(mut change) = reader.next_change()? else {

@@ -12,7 +12,7 @@ use crate::live::next_due;
 use crate::output::Out;
 use crate::ppa::args::RecordArgs;
 use crate::stat::event_loop::EventLoop;
-use crate::stat::WAIT;
+use crate::stat::WAIT_FOR_SIGNALS_ACTION;
 
 pub fn run(args: &RecordArgs, out: &mut Out) -> Result<(), Failure> {
     let device = Device::open()?;
@@ -35,7 +35,10 @@ pub fn run(args: &RecordArgs, out: &mut Out) -> Result<(), Failure> {
     while end.is_none_or(|end| Instant::now() < end) {
         due = next_due(due, delay, Instant::now());
         let until = end.map_or(due, |end| end.min(due));
-        if !event_loop.sleep_until(until).trying_to(WAIT)? {
+        if !event_loop
+            .sleep_until(until)
+            .trying_to(WAIT_FOR_SIGNALS_ACTION)?
+        {
             break;
         }
         let Some(task) = super::read_task_again(&device, args.pid)? else {

@@ -19,7 +19,7 @@ use crate::data::fixtures::{region, sample, sample_id, test_event};
 use crate::data::record::Region;
 use crate::data::{encode_file, encode_file_of, Encoder, SampleId};
 use crate::kernel_identity::KernelIdentity;
-use crate::record::now;
+use crate::record::monotonic_now_ns;
 
 /// Returns an ELF file without a build ID, which has functions of these names at 0x1100, 0x1180 and
 /// so on.
@@ -47,7 +47,7 @@ fn sampled_function_name(file: &Path) -> String {
 }
 
 /// Returns a file with a sample of process `pid` in the program at `path`, which has no build ID.
-/// The program was mapped at the time `mapped_at`, on the clock of [`now`].
+/// The program was mapped at the time `mapped_at`, on the clock of [`monotonic_now_ns`].
 fn encode_sample_in_program(path: &Path, pid: u32, mapped_at: u64) -> Vec<u8> {
     let metadata = fs::metadata(path).expect("a file");
     let device = metadata.dev();
@@ -73,7 +73,7 @@ fn r1_9_a_program_that_was_overwritten_later_gives_no_names() {
     let path = write_temporary_file(&encode_program_with_functions(&["first_hot"]));
     let inode = fs::metadata(&path).expect("a file").ino();
     wait_for_clock_tick();
-    let recorded = write_temporary_file(&encode_sample_in_program(&path, 10, now()));
+    let recorded = write_temporary_file(&encode_sample_in_program(&path, 10, monotonic_now_ns()));
     assert_eq!(sampled_function_name(&recorded), "first_hot");
     wait_for_clock_tick();
     fs::write(&path, encode_program_with_functions(&["other_hot"])).expect("room");
@@ -102,14 +102,14 @@ fn r1_9_a_live_display_reads_a_program_again_that_was_overwritten() {
         name
     };
     wait_for_clock_tick();
-    let before = now();
+    let before = monotonic_now_ns();
     assert_eq!(name(10, before), "first_hot");
     wait_for_clock_tick();
     fs::write(&path, encode_program_with_functions(&["other_hot"])).expect("room");
     wait_for_clock_tick();
     // The table that is being made while the program is overwritten may still have old names.
     name(10, before);
-    assert_eq!(name(11, now()), "other_hot");
+    assert_eq!(name(11, monotonic_now_ns()), "other_hot");
     assert_eq!(name(10, before), "[unknown]");
 }
 
@@ -150,7 +150,7 @@ fn r1_9_a_perf_map_of_another_process_with_the_same_id_gives_no_names() {
     let path = format!("/tmp/perf-{pid}.map");
     fs::write(&path, "1000 10 compiled\n").expect("room");
     let kernel = KernelIdentity::of_running();
-    let exec = now();
+    let exec = monotonic_now_ns();
     let used = jit_function_name(&kernel, pid, exec);
     let (name, messages) = jit_function_name(&kernel, pid, exec + 1_000_000_000);
     let another_boot = KernelIdentity {

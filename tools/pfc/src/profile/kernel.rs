@@ -4,7 +4,7 @@
 
 use std::fs;
 
-use crate::record::parse_modules;
+use crate::record::parse_proc_modules;
 use crate::text_file;
 
 /// The object name for functions of the kernel image, as opposed to modules.
@@ -83,7 +83,7 @@ impl KernelSymbols {
             functions,
             text_start,
             text_end,
-            modules: parse_modules(modules),
+            modules: parse_proc_modules(modules),
         })
     }
 

@@ -43,8 +43,8 @@ impl Recording<'_> {
         let has_progress = self.last_progress_at.is_some();
         let Some(file) = &mut self.output_file else {
             if self.write_failure.is_some() {
-                contexts.drained.records.bytes.clear();
-                contexts.tasks.take_records();
+                contexts.drained_records.records.bytes.clear();
+                contexts.process_recorder.take_records();
             }
             return;
         };
@@ -52,13 +52,13 @@ impl Recording<'_> {
         // the file has the process names for all samples that it contains.
         let mut bytes = match self.args.switch_output || self.args.overwrite {
             // The recording has only one file, so the records of processes are not needed again.
-            false => contexts.tasks.take_records(),
+            false => contexts.process_recorder.take_records(),
             true => contexts
-                .tasks
+                .process_recorder
                 .records_after_position(&mut self.written_process_records)
                 .to_vec(),
         };
-        bytes.append(&mut contexts.drained.records.bytes);
+        bytes.append(&mut contexts.drained_records.records.bytes);
         if bytes.is_empty() {
             return;
         }
@@ -97,7 +97,7 @@ impl Recording<'_> {
             self.create_output_file(&path)?;
         }
         self.contexts.drain_all_rings();
-        self.contexts.tasks.record_last_changes();
+        self.contexts.process_recorder.record_last_changes();
         self.write_drained_records();
         let Some(file) = self.output_file.take() else {
             return Ok(());
@@ -111,15 +111,15 @@ impl Recording<'_> {
         }
         print_changed_path(&requested, &path);
         message!("[ pfc record: {heading} ]");
-        let drained = &mut self.contexts.drained;
+        let drained = &mut self.contexts.drained_records;
         message!(
             "[ pfc record: Captured and wrote {:.3} MB {} ({} samples), {} lost ]",
             bytes as f64 / f64::from(1 << 20),
             visible::escape_path(&path),
             drained.nr_samples,
-            drained.lost,
+            drained.nr_lost,
         );
-        (drained.nr_samples, drained.lost) = (0, 0);
+        (drained.nr_samples, drained.nr_lost) = (0, 0);
         let throttling = self.contexts.take_new_throttling();
         if !throttling.is_none() {
             message!(

@@ -4,7 +4,7 @@
 
 use fuzz::{changed, Fuzzer};
 
-use super::kernel_maps::parse_modules;
+use super::kernel_maps::parse_proc_modules;
 use super::lost::LostRecordCounts;
 use super::maps::parse_executable_mapping;
 use super::task_events::copy_process_records;
@@ -38,7 +38,7 @@ fn r1_9_fuzz_parsers_of_proc_files() {
             let _ = parse_executable_mapping(line);
         }
         let text = visible::decode(bytes);
-        let _ = (parse_pid_and_parent_pid(&text), parse_modules(&text));
+        let _ = (parse_pid_and_parent_pid(&text), parse_proc_modules(&text));
     });
 }
 

@@ -40,11 +40,11 @@ fn read_kernel_text_start() -> Option<u64> {
 
 /// Returns each module's name in brackets, its address and its size in bytes.
 pub fn read_loaded_modules() -> Vec<(String, u64, u64)> {
-    parse_modules(&text_file::read("/proc/modules").unwrap_or_default())
+    parse_proc_modules(&text_file::read("/proc/modules").unwrap_or_default())
 }
 
 /// Parses /proc/modules. Returns each module's name in brackets, its address and its size in bytes.
-pub fn parse_modules(text: &str) -> Vec<(String, u64, u64)> {
+pub fn parse_proc_modules(text: &str) -> Vec<(String, u64, u64)> {
     let module = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
         let [name, size, ..] = words[..] else {

@@ -42,18 +42,18 @@ use crate::error::{Failure, TryingTo};
 use crate::hotplug::MonitoredCpus;
 use crate::message;
 use crate::pmu::load_modules;
-use crate::stat::assign::{assign, EventPlacement, RegisterPlan};
+use crate::stat::assign::{assign_events_to_registers, EventPlacement, RegisterPlan};
 use crate::stat::beside::SideCommand;
 use crate::stat::command::FollowedCommand;
 use crate::stat::event_loop::{EventLoop, WakeReason};
-use crate::stat::events::{Event, EventSource, Machine};
+use crate::stat::events::{Event, EventSource, MachineProperties};
 use crate::stat::{exit_code_of_run, select_target, syscall_failure, Target};
 use crate::target::{is_ebusy, is_esrch};
 use crate::text_file;
-pub use contexts::Contexts;
+pub use contexts::SamplingContexts;
 use contexts::{SamplingContextConfig, SamplingPmdConfig};
-pub use kernel_maps::{parse_modules, read_loaded_modules};
-pub use tasks::now;
+pub use kernel_maps::{parse_proc_modules, read_loaded_modules};
+pub use tasks::monotonic_now_ns;
 use tasks::ProcessRecordPosition;
 
 /// The maximum time between two reads of the sampling rings.
@@ -84,7 +84,7 @@ pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<Exit
         false => EventLoop::new(),
     }
     .trying_to("catch signals")?;
-    let (attributes, contexts) = prepare(device, args, scope, &target)?;
+    let (attributes, contexts) = prepare_sampling(device, args, scope, &target)?;
     let mut run = Recording {
         args,
         contexts,
@@ -104,7 +104,7 @@ pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<Exit
     let status = match &target {
         Target::Command => run.record_command()?,
         _ => {
-            attach(&mut run.contexts, &target, &args.targets)?;
+            attach_to_targets(&mut run.contexts, &target, &args.targets)?;
             run.record_threads_or_cpus()?
         }
     };
@@ -117,28 +117,32 @@ pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<Exit
     ))
 }
 
-/// Chooses the events, and makes an empty [`Contexts`] for the events. Contexts that this function
-/// creates are only tests, and are closed again.
-pub fn prepare(
+/// Chooses the events, and makes an empty [`SamplingContexts`] for the events. Contexts that this
+/// function creates are only tests, and are closed again.
+pub fn prepare_sampling(
     device: &Path,
     args: &RecordArgs,
     scope: Scope,
     target: &Target,
-) -> Result<(Vec<Attribute>, Contexts), Failure> {
+) -> Result<(Vec<Attribute>, SamplingContexts), Failure> {
     load_modules();
-    let machine = Machine::read(target.cpus())?;
+    let machine = MachineProperties::read(target.cpus())?;
     let (events, config) = choose_events_and_config(device, args, scope, &machine, target)?;
     let attributes = perf_attributes_of_events(&events, &config, args);
     Ok((
         attributes,
-        Contexts::new(config, args.overwrite, args.stacks),
+        SamplingContexts::new(config, args.overwrite, args.stacks),
     ))
 }
 
 /// Creates a context for each thread or CPU of `target` and attaches it, without starting it. If
 /// `target` is a command, no context is created, because the process of the command does not exist
 /// yet.
-pub fn attach(contexts: &mut Contexts, target: &Target, args: &TargetArgs) -> Result<(), Failure> {
+pub fn attach_to_targets(
+    contexts: &mut SamplingContexts,
+    target: &Target,
+    args: &TargetArgs,
+) -> Result<(), Failure> {
     match target {
         Target::Command => {}
         Target::Threads(threads, _) => {
@@ -170,7 +174,7 @@ fn choose_events_and_config(
     device: &Path,
     args: &RecordArgs,
     scope: Scope,
-    machine: &Machine,
+    machine: &MachineProperties,
     target: &Target,
 ) -> Result<(Vec<Event>, SamplingContextConfig), Failure> {
     let target_id = match target {
@@ -178,10 +182,13 @@ fn choose_events_and_config(
         _ => gettid().as_raw_nonzero().get().unsigned_abs(),
     };
     let resolve = |words: &[String]| -> Result<Vec<Event>, Failure> {
-        words.iter().map(|w| machine.resolve(w, device)).collect()
+        words
+            .iter()
+            .map(|w| machine.resolve_event_name(w, device))
+            .collect()
     };
     let try_events = |events: Vec<Event>| -> Result<(Vec<Event>, SamplingContextConfig), Failure> {
-        let plan = assign(&events, &machine.map);
+        let plan = assign_events_to_registers(&events, &machine.map);
         let config = build_sampling_config(&events, &plan, args, scope, machine)?;
         match config.check_can_attach(target_id) {
             Ok(()) => Ok((events, config)),
@@ -194,7 +201,7 @@ fn choose_events_and_config(
     let clock = ["task-clock".to_owned()];
     if machine.vendor.is_some() {
         let cycles = resolve(&["cycles".to_owned()])?;
-        let plan = assign(&cycles, &machine.map);
+        let plan = assign_events_to_registers(&cycles, &machine.map);
         let config = build_sampling_config(&cycles, &plan, args, scope, machine)?;
         match config.check_can_attach(target_id) {
             Ok(()) => return Ok((cycles, config)),
@@ -233,7 +240,7 @@ fn build_sampling_config(
     plan: &RegisterPlan,
     args: &RecordArgs,
     scope: Scope,
-    machine: &Machine,
+    machine: &MachineProperties,
 ) -> Result<SamplingContextConfig, Failure> {
     let mut sampling_pmds = Vec::new();
     for ((event, placement), id) in events.iter().zip(&plan.placements).zip(1..) {
@@ -393,7 +400,7 @@ fn perf_hardware_event_code(name: &str) -> Option<u64> {
 /// The state of a recording.
 struct Recording<'a> {
     args: &'a RecordArgs,
-    contexts: Contexts,
+    contexts: SamplingContexts,
     event_loop: EventLoop,
     event_attributes: Vec<Attribute>,
     /// The path of the output file: the path that the user gave, or the default path.
@@ -449,10 +456,10 @@ impl Recording<'_> {
     fn wait_and_read_rings(&mut self, until: Option<Instant>) -> Result<WakeReason, Failure> {
         let wake = self
             .event_loop
-            .wait_for(until, &self.contexts.fds_to_poll())
+            .wait_for_readable_files(until, &self.contexts.fds_to_poll())
             .trying_to("wait for samples")?;
-        self.contexts.poll();
-        if !self.contexts.drained.records.bytes.is_empty() {
+        self.contexts.read_messages_and_rings();
+        if !self.contexts.drained_records.records.bytes.is_empty() {
             self.nr_wakeups += 1;
         }
         self.write_drained_records();
@@ -465,7 +472,7 @@ impl Recording<'_> {
 
     /// Updates the progress message once per second, if progress is shown.
     fn update_progress_message(&mut self) {
-        let drained = &self.contexts.drained;
+        let drained = &self.contexts.drained_records;
         if let Some(last) = self
             .last_progress_at
             .as_mut()
@@ -474,17 +481,19 @@ impl Recording<'_> {
             *last = Instant::now();
             message::print_progress(&format!(
                 "[ pfc record: {} samples, {} lost so far; Ctrl-C ends ] ",
-                drained.nr_samples, drained.lost
+                drained.nr_samples, drained.nr_lost
             ));
         }
     }
 
     fn record_command(&mut self) -> Result<Option<ExitStatus>, Failure> {
         let argv = &self.args.command;
-        let spawn_untraced = |contexts: &mut Contexts| -> Result<FollowedCommand, Failure> {
-            let fork_time = now();
+        let spawn_untraced = |contexts: &mut SamplingContexts| -> Result<FollowedCommand, Failure> {
+            let fork_time = monotonic_now_ns();
             let child = FollowedCommand::spawn_untraced(argv, contexts)?;
-            contexts.tasks.record_process_exec(child.pid(), fork_time);
+            contexts
+                .process_recorder
+                .record_process_exec(child.pid(), fork_time);
             Ok(child)
         };
         let mut child = match self.args.no_inherit {
@@ -512,7 +521,7 @@ impl Recording<'_> {
     ) -> Result<ExitStatus, Failure> {
         loop {
             if let Some(status) = child.handle_state_changes(&mut self.contexts)? {
-                self.contexts.poll();
+                self.contexts.read_messages_and_rings();
                 return Ok(status);
             }
             let until = child.limit_wait(next_ring_poll_at());
@@ -548,7 +557,7 @@ impl Recording<'_> {
         loop {
             let wake = self.wait_and_read_rings(next_ring_poll_at())?;
             let has_ended = match (&mut command, wake) {
-                (Some(command), wake) => command.handle(wake)?,
+                (Some(command), wake) => command.handle_wake_reason(wake)?,
                 (None, WakeReason::Interrupted | WakeReason::Terminated(_)) => true,
                 (None, _) => {
                     self.contexts.have_all_contexts_ended() || self.write_failure.is_some()

@@ -20,7 +20,7 @@ use rustix::process::{getrlimit, Resource};
 
 use super::lost::LostRecordCounts;
 use super::perf_event::{open_dummy_perf_event, read_lost_count, PerfRing, TaskFilter};
-use super::tasks::now;
+use super::tasks::monotonic_now_ns;
 use crate::data::{Encoder, SampleId};
 use crate::hotplug::{online_cpus, present_cpus, read_cpu_generation};
 
@@ -262,7 +262,7 @@ impl PerfTaskEvents {
         let total = open.fold(self.nr_lost_by_closed_events, u64::saturating_add);
         self.lost_records.update_ring_total(total);
         if let lost @ 1.. = self.lost_records.take_unwritten_count() {
-            output.lost_process_records(lost, &lost_record_sample_id(now(), id));
+            output.lost_process_records(lost, &lost_record_sample_id(monotonic_now_ns(), id));
         }
     }
 

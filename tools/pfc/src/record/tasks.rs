@@ -87,7 +87,7 @@ impl KnownProcess {
     /// Returns the time since the last read of the mappings; `None` if there was no read.
     fn mappings_age(&self) -> Option<Duration> {
         let (at, _) = self.mappings_read?;
-        Some(Duration::from_nanos(now().saturating_sub(at)))
+        Some(Duration::from_nanos(monotonic_now_ns().saturating_sub(at)))
     }
 
     /// Returns true if the last read of the mappings was long enough ago for another read.
@@ -131,7 +131,7 @@ pub struct ProcessRecorder {
 }
 
 /// Returns the time of CLOCK_MONOTONIC, in nanoseconds.
-pub fn now() -> u64 {
+pub fn monotonic_now_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     (now.tv_sec.unsigned_abs() * 1_000_000_000).wrapping_add(now.tv_nsec.unsigned_abs())
 }
@@ -406,8 +406,8 @@ impl ProcessRecorder {
             return;
         }
         for pid in std::mem::take(&mut self.pids_to_check) {
-            self.record_changes_of_process(pid, now());
-            self.record_new_mappings(pid, now(), &mut BuildIdsByFile::new());
+            self.record_changes_of_process(pid, monotonic_now_ns());
+            self.record_new_mappings(pid, monotonic_now_ns(), &mut BuildIdsByFile::new());
         }
         let pids: Vec<u32> = self.processes.keys().copied().collect();
         for pid in pids {
@@ -456,10 +456,10 @@ impl ProcessRecorder {
             };
             let may_read_mappings = process.may_read_mappings();
             if may_read_mappings || process.exe_checked_at.elapsed() >= MIN_PROC_READ_INTERVAL {
-                self.record_changes_of_process(pid, now());
+                self.record_changes_of_process(pid, monotonic_now_ns());
             }
             if may_read_mappings {
-                self.record_new_mappings(pid, now(), &mut BuildIdsByFile::new());
+                self.record_new_mappings(pid, monotonic_now_ns(), &mut BuildIdsByFile::new());
             } else {
                 self.pids_to_check.insert(pid);
             }

@@ -21,7 +21,7 @@ use super::throttling::Throttling;
 use crate::hotplug::{is_online, Gap, MonitoredCpus};
 use crate::target::{is_esrch, on_target};
 
-/// The default of [`ContextConfig::set_timeout_ns`].
+/// The default of [`CountingContextConfig::set_timeout_ns`].
 pub const DEFAULT_SET_TIMEOUT_NS: u64 = 1_000_000;
 
 /// The PMD (data register) or PMDs from which the count of an event is read.
@@ -46,7 +46,7 @@ pub struct CascadeThreshold {
 
 /// The configuration that all contexts of a run share.
 #[derive(Clone, Debug)]
-pub struct ContextConfig {
+pub struct CountingContextConfig {
     pub scope: Scope,
     pub pmc_values: Vec<RegisterValue>,
     /// The sources of the counts: one source for each event that is counted, in the order of the
@@ -64,7 +64,7 @@ pub struct ContextConfig {
     pub cascade_threshold: Option<CascadeThreshold>,
 }
 
-impl ContextConfig {
+impl CountingContextConfig {
     /// Makes the configuration of the contexts for a plan of registers. `clock_pmd` is the PMD that
     /// measures for how long events are counted, if the machine has such a PMD.
     pub fn new(scope: Scope, plan: &RegisterPlan, clock_pmd: Option<u16>) -> Self {
@@ -218,7 +218,7 @@ impl ContextConfig {
 
     /// Creates a context, attaches the context to the thread or CPU `target`, and detaches the
     /// context again. Returns an error if the context cannot be created or attached.
-    pub fn try_attach(&self, target: u32) -> io::Result<()> {
+    pub fn check_can_attach(&self, target: u32) -> io::Result<()> {
         self.run_on_target(target, || {
             let context = self.create_context()?;
             context.load(target)?;
@@ -264,7 +264,7 @@ impl AttachedContext {
 
 /// The contexts of a run by thread ID or CPU number, and the sums of the contexts that were closed.
 pub struct CountingContexts {
-    config: ContextConfig,
+    config: CountingContextConfig,
     contexts: BTreeMap<u32, AttachedContext>,
     sums_of_closed_contexts: Vec<CountSums>,
     /// The event set with which the next context starts.
@@ -284,7 +284,7 @@ pub struct CountingContexts {
 }
 
 impl CountingContexts {
-    pub fn new(config: ContextConfig) -> Self {
+    pub fn new(config: CountingContextConfig) -> Self {
         Self {
             sums_of_closed_contexts: vec![CountSums::default(); config.count_sources.len()],
             next_start_set: 0,

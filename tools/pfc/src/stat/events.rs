@@ -19,7 +19,7 @@ use crate::pmu::read_registers;
 use crate::units::ScaledUnit;
 
 /// The properties of the machine that determine the meaning of event names.
-pub struct Machine {
+pub struct MachineProperties {
     pub map: Map,
     pub vendor: Option<Vendor>,
     /// The CPU family from `/proc/cpuinfo`, as a number; 0 if `/proc/cpuinfo` does not name a
@@ -117,7 +117,7 @@ fn split_mode_suffixes(word: &str) -> (&str, Option<(bool, bool)>) {
     (name, (user || kernel).then_some((user, kernel)))
 }
 
-impl Machine {
+impl MachineProperties {
     /// Reads the properties of this machine. `counted` has the CPUs that are counted. It is `None`
     /// if threads are counted, because threads can run on any CPU. The result has only those
     /// registers that exist on all counted CPUs or, if threads are counted, on all CPUs of the
@@ -150,7 +150,7 @@ impl Machine {
                 Some(Vendor::Intel) => ArchitecturalEvents::read(),
                 _ => ArchitecturalEvents::ALL,
             },
-            is_privileged: is_privileged(),
+            is_privileged: has_perfmon_capability(),
             is_system_wide: counted.is_some(),
         })
     }
@@ -194,7 +194,7 @@ impl Machine {
         ];
         names
             .iter()
-            .filter_map(|name| self.resolve(name, Path::new("")).ok())
+            .filter_map(|name| self.resolve_event_name(name, Path::new("")).ok())
             .filter(|event| {
                 let no_pmu = self.vendor.is_none() && !self.is_software_event_name(&event.name);
                 event.source != EventSource::Missing || no_pmu
@@ -203,7 +203,7 @@ impl Machine {
     }
 
     /// Resolves an event name of the option `-e`. `device` is the device of the counter pages.
-    pub fn resolve(&self, word: &str, device: &Path) -> Result<Event, Failure> {
+    pub fn resolve_event_name(&self, word: &str, device: &Path) -> Result<Event, Failure> {
         if let Some(name) = word.strip_prefix("counter:") {
             return self.resolve_instance(word, name, device);
         }
@@ -407,7 +407,7 @@ impl Machine {
 }
 
 /// Returns true if this process has CAP_PERFMON or CAP_SYS_ADMIN.
-pub fn is_privileged() -> bool {
+pub fn has_perfmon_capability() -> bool {
     use rustix::thread::{capabilities, CapabilitySet};
     capabilities(None).is_ok_and(|c| {
         c.effective
@@ -421,7 +421,7 @@ pub mod tests {
     use super::*;
 
     /// Makes a machine with `general` general counters and, for Intel, three fixed counters.
-    pub fn make_test_machine(vendor: Vendor, general: u16, soft: bool) -> Machine {
+    pub fn make_test_machine(vendor: Vendor, general: u16, soft: bool) -> MachineProperties {
         let mut text = String::new();
         text.push_str(match vendor {
             Vendor::Intel => "# intel-arch\n",
@@ -449,7 +449,7 @@ pub mod tests {
                 text.push_str(&format!("PMD{n} C virtual counter width=64 pmcs=0x0\n"));
             }
         }
-        Machine {
+        MachineProperties {
             map: Map::parse(&text),
             vendor: Some(vendor),
             family: 0x17,
@@ -460,8 +460,8 @@ pub mod tests {
         }
     }
 
-    fn resolve(machine: &Machine, word: &str) -> Event {
-        machine.resolve(word, Path::new("")).expect(word)
+    fn resolve(machine: &MachineProperties, word: &str) -> Event {
+        machine.resolve_event_name(word, Path::new("")).expect(word)
     }
 
     fn code_of(event: &Event) -> EventCode {
@@ -487,7 +487,7 @@ pub mod tests {
     #[test]
     fn r1_16_mode_suffixes_have_perf_meaning() {
         let mut machine = make_test_machine(Vendor::Intel, 4, false);
-        let modes = |machine: &Machine, word| {
+        let modes = |machine: &MachineProperties, word| {
             let event = resolve(machine, word);
             let code = code_of(&event);
             (code.counts_user, code.counts_kernel, event.name)
@@ -503,7 +503,7 @@ pub mod tests {
         assert!(modes(&machine, "r1c2:u:k").0);
         machine.is_privileged = false;
         assert_eq!(modes(&machine, "cycles"), (true, false, "cycles:u".into()));
-        assert!(machine.resolve(":u", Path::new("")).is_err());
+        assert!(machine.resolve_event_name(":u", Path::new("")).is_err());
         assert_eq!(resolve(&machine, "cycles").name_without_modes(), "cycles");
     }
 

@@ -67,7 +67,7 @@ fn r1_16_fuzz_event_name_parsers() {
         for name in names.iter().take(20) {
             for machine in &machines {
                 // The device does not exist, so each name `counter:NAME` is refused.
-                let _ = machine.resolve(name, Path::new("/nowhere"));
+                let _ = machine.resolve_event_name(name, Path::new("/nowhere"));
             }
         }
     });

@@ -70,7 +70,7 @@ pub fn restore_file_limits_before_exec(command: &mut Command) {
 
 /// Returns true if this process ignores a signal, as a program that nohup(1) started ignores
 /// SIGHUP.
-pub fn is_ignored(signal: i32) -> bool {
+pub fn is_signal_ignored(signal: i32) -> bool {
     // SAFETY: A `sigaction` consists of integers and an optional function, for which zero is valid.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     // SAFETY: Without a new action, sigaction() only writes the current action to `action`.

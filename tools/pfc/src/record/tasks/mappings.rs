@@ -15,7 +15,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-use super::{now, ProcessRecorder};
+use super::{monotonic_now_ns, ProcessRecorder};
 use crate::data::record::Region;
 use crate::data::SampleId;
 use crate::profile::{
@@ -36,7 +36,7 @@ impl ProcessRecorder {
         time: u64,
         build_ids: &mut BuildIdsByFile,
     ) {
-        let (read_at, start) = (now(), Instant::now());
+        let (read_at, start) = (monotonic_now_ns(), Instant::now());
         let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
         let read_time = start.elapsed();
         self.record_mappings(pid, time, &maps, build_ids);
