@@ -243,7 +243,7 @@ fn counters_error_message(error: &Error) -> String {
                 }
                 ErrorKind::PermissionDenied => {
                     let path = visible::escape_path(path);
-                    format!("; {}", permissions::remedy(&path, false))
+                    format!("; {}", permissions::device_access_remedy(&path, false))
                 }
                 _ => device_open_advice(e),
             };
@@ -306,7 +306,10 @@ fn tracing_error_message(error: &perftrace_reader::Error) -> String {
             "{DEVICE}: no such device; load the module: modprobe perftrace (build it first: make)"
         ),
         Error::Open(e) if e.kind() == ErrorKind::PermissionDenied => {
-            format!("{DEVICE}: permission denied; {}", permissions::remedy(DEVICE, true))
+            format!(
+                "{DEVICE}: permission denied; {}",
+                permissions::device_access_remedy(DEVICE, true)
+            )
         }
         Error::Open(e) => format!("{error}{}", device_open_advice(e)),
         Error::NoTrace(_) => format!("{error}, or it belongs to another user; see pfc trace list"),
@@ -361,7 +364,7 @@ mod tests {
             let error = io::Error::from(ErrorKind::PermissionDenied);
             counters_error_message(&Error::Open(path.into(), error))
         };
-        let advice = permissions::remedy("/dev/null", false);
+        let advice = permissions::device_access_remedy("/dev/null", false);
         assert_eq!(
             message("/dev/null"),
             format!("/dev/null: permission denied; {advice}")

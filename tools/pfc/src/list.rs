@@ -36,7 +36,7 @@ pub fn run(device: &Path, args: &ListArgs, out: &mut Out) -> Result<(), Failure>
             instance.number.to_string(),
             instance.name.clone(),
             instance.kind_name().into_owned(),
-            ScaledUnit::of_instance(instance).raw_unit(),
+            ScaledUnit::of_instance_descriptor(instance).raw_unit_name(),
             instance.state.name().to_owned(),
             instance.incarnation.to_string(),
         ];

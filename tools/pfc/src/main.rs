@@ -139,7 +139,7 @@ fn run_subcommand(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Record(args) => return record::run(device, args, file),
         Command::Trace(args) => return trace::run(args, file),
         Command::Watch(_) | Command::Top(_) => Out::open_stream(file)?,
-        Command::Ppa(args) if ppa::is_stream(args) => Out::open_stream(file)?,
+        Command::Ppa(args) if ppa::writes_continuously(args) => Out::open_stream(file)?,
         _ => Out::open(file)?,
     };
     match &cli.command {

@@ -13,7 +13,7 @@ use rustix::fs::{fcntl_getfl, OFlags};
 
 use crate::atomic_file::AtomicFile;
 use crate::error::Failure;
-use crate::message::{self, MessageStream};
+use crate::message::{self, StderrStream};
 
 /// True if standard output was closed, or not open for writing, when `pfc` was started. std ignores
 /// the error EBADF of each write to such a standard output.
@@ -74,7 +74,7 @@ pub struct Out {
 enum OutputDestination {
     Stdout(BufWriter<Stdout>),
     /// Standard error, with failed writes ignored.
-    Stderr(BufWriter<MessageStream>),
+    Stderr(BufWriter<StderrStream>),
     /// A new output file that replaces the old file at [`Out::finish`].
     Atomic(AtomicFile),
     /// An output file that is written in place. A regular file is truncated at the first write.
@@ -120,9 +120,9 @@ impl Out {
     /// ignored.
     pub fn stderr() -> Self {
         Self {
-            destination: OutputDestination::Stderr(BufWriter::new(MessageStream)),
+            destination: OutputDestination::Stderr(BufWriter::new(StderrStream)),
             path: None,
-            is_terminal: message::is_terminal(),
+            is_terminal: message::is_stderr_terminal(),
             is_coloured: false,
         }
     }

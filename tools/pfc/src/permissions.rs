@@ -68,7 +68,7 @@ impl DevicePermissions {
 }
 
 /// Returns the advice of [`DevicePermissions::access_remedy`] for the device at `path`.
-pub fn remedy(path: &str, write: bool) -> String {
+pub fn device_access_remedy(path: &str, write: bool) -> String {
     match DevicePermissions::read(path) {
         Some(permissions) => permissions.access_remedy(path, write),
         None => "run this as root".to_owned(),

@@ -10,8 +10,10 @@ use crate::cli::ReadArgs;
 use crate::error::Failure;
 use crate::instances_json;
 use crate::output::{Out, Style};
-use crate::table::{Align, Table};
-use crate::units::{bucket_bounds, format_bucket_bound, quantile_bucket, ScaledUnit};
+use crate::table::{ColumnAlign, Table};
+use crate::units::{
+    find_quantile_bucket, format_bucket_bound, histogram_bucket_bounds, ScaledUnit,
+};
 
 pub fn run(device: &Path, args: &ReadArgs, out: &mut Out) -> Result<(), Failure> {
     let mut counters = Counters::open_path(device)?;
@@ -68,16 +70,16 @@ pub fn print_instance_table<'a>(
             } else {
                 "(off)"
             };
-            table = table.with_column(format!("CPU{cpu}{suffix}"), Align::Right);
+            table = table.with_column(format!("CPU{cpu}{suffix}"), ColumnAlign::Right);
         }
     }
     for reading in readings {
         let instance = reading.instance();
-        let unit = ScaledUnit::of_value(instance);
+        let unit = ScaledUnit::of_instance_value(instance);
         let mut cells = vec![
             instance.name.clone(),
             unit.format_value(reading.total()),
-            unit.column_unit(),
+            unit.column_unit_text(),
         ];
         if per_cpu {
             cells.extend(reading.per_cpu().map(|(_, slots)| {
@@ -98,7 +100,7 @@ pub fn print_instance_table<'a>(
 /// bound, 90 % of the values below the second, and 99 % below the third.
 fn add_histogram_lines(reading: &Reading<'_>, table: &mut Table) {
     const MAX_BAR_LENGTH: i64 = 40;
-    let unit = ScaledUnit::of_instance(reading.instance());
+    let unit = ScaledUnit::of_instance_descriptor(reading.instance());
     let buckets = reading.combined();
     let is_nonzero = |n: &i64| *n != 0;
     let (Some(first), Some(last)) = (
@@ -110,7 +112,7 @@ fn add_histogram_lines(reading: &Reading<'_>, table: &mut Table) {
     let quantiles: Vec<String> = [(0.5, "half"), (0.9, "90 %"), (0.99, "99 %")]
         .iter()
         .filter_map(|(share, word)| {
-            let b = quantile_bucket(&buckets, *share)?;
+            let b = find_quantile_bucket(&buckets, *share)?;
             Some(format!(
                 "{word} {}",
                 format_bucket_bound(unit, b, buckets.len())
@@ -118,14 +120,15 @@ fn add_histogram_lines(reading: &Reading<'_>, table: &mut Table) {
         })
         .collect();
     if !quantiles.is_empty() {
-        table.add_line(format!("    {}", quantiles.join(", ")));
+        table.add_text_line(format!("    {}", quantiles.join(", ")));
     }
     let max = buckets.iter().copied().max().unwrap_or(0).max(1);
     let digits = max.to_string().len();
     for (b, n) in buckets.iter().enumerate().take(last + 1).skip(first) {
-        let (from, to) = bucket_bounds(b, buckets.len());
-        let format_bound =
-            |bound: Option<i64>| bound.map_or(String::new(), |v| unit.format_amount(v as f64));
+        let (from, to) = histogram_bucket_bounds(b, buckets.len());
+        let format_bound = |bound: Option<i64>| {
+            bound.map_or(String::new(), |v| unit.format_scaled_amount(v as f64))
+        };
         let range = match (from, to) {
             (None, _) => format!("{:>10}", "<= 0"),
             (Some(_), None) => format!("{:>10} ..", format_bound(from)),
@@ -135,7 +138,7 @@ fn add_histogram_lines(reading: &Reading<'_>, table: &mut Table) {
             .ceil()
             .max(0.0) as usize;
         let line = format!("    {range:<24}  {n:>digits$}  {}", "#".repeat(bar));
-        table.add_line(line.trim_end().to_owned());
+        table.add_text_line(line.trim_end().to_owned());
     }
 }
 

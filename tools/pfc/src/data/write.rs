@@ -41,7 +41,7 @@ impl Writer {
         stacks: bool,
         command: &[OsString],
     ) -> io::Result<Self> {
-        let kernel = KernelIdentity::of_running();
+        let kernel = KernelIdentity::of_running_kernel();
         let layout = FileLayout::new(attributes, stacks, command, &kernel);
         Self::create_with_layout(path, layout)
     }
@@ -163,7 +163,12 @@ fn count_sample_records(records: &[u8]) -> u64 {
 
 /// Returns the contents of a perf.data file with the given records. No file is created.
 pub fn encode_file(attributes: &[Attribute], stacks: bool, records: &[&[u8]]) -> Vec<u8> {
-    encode_file_of(&KernelIdentity::of_running(), attributes, stacks, records)
+    encode_file_of(
+        &KernelIdentity::of_running_kernel(),
+        attributes,
+        stacks,
+        records,
+    )
 }
 
 /// Returns the contents of a perf.data file that was written on the kernel `kernel`.

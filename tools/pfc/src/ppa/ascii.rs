@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use ppa::{micros, whole_micros, Task, PRMPTCTXTCNT, PRMPTPRICNT, RSCHEDCNT, SCHEDOUTCNT};
 
-use crate::hotplug::online_cpus;
+use crate::hotplug::read_online_cpus;
 
 /// System-wide values that are printed together with a task's values.
 pub struct SystemWideValues {
@@ -20,7 +20,7 @@ pub struct SystemWideValues {
 
 /// Returns the number of CPUs that are online.
 pub fn count_online_cpus() -> Option<u32> {
-    u32::try_from(online_cpus().ok()?.len()).ok()
+    u32::try_from(read_online_cpus().ok()?.len()).ok()
 }
 
 /// Formats the values of a task below their titles, in columns of equal width.

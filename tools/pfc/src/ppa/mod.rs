@@ -53,7 +53,7 @@ pub fn run(args: &PpaArgs, file: Option<&Path>, out: &mut Out) -> Result<(), Fai
 
 /// Returns true if `pfc ppa` with the arguments `args` writes output continuously, as `--top` and
 /// `record` do.
-pub fn is_stream(args: &PpaArgs) -> bool {
+pub fn writes_continuously(args: &PpaArgs) -> bool {
     args.top || matches!(args.command, Some(PpaCommand::Record(_)))
 }
 

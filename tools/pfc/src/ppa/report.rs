@@ -12,7 +12,7 @@ use crate::output::{Out, Style};
 use crate::ppa::args::ReportArgs;
 use crate::ppa::svg;
 use crate::ppa::timeline::{Timeline, TimelineInterval, TIME_PART_NAMES};
-use crate::table::{Align, Table};
+use crate::table::{ColumnAlign, Table};
 
 pub fn run(args: &ReportArgs, to_file: bool, out: &mut Out) -> Result<(), Failure> {
     let path = visible::escape_path(&args.file);
@@ -40,7 +40,7 @@ pub(super) fn print_timeline_table(timeline: &Timeline, out: &mut Out) -> Result
     writeln!(out, "{}", out.paint(Style::Dim, &title))?;
     let mut table = Table::new().with_columns(">FROM s|>TO s");
     for part in TIME_PART_NAMES {
-        table = table.with_column(format!("{} %", part.to_uppercase()), Align::Right);
+        table = table.with_column(format!("{} %", part.to_uppercase()), ColumnAlign::Right);
     }
     for interval in &timeline.intervals {
         table.add_row(format_interval_cells(timeline, interval), None);

@@ -19,7 +19,7 @@ pub fn format_microseconds(micros: f64) -> String {
         unit: Unit::Seconds,
         exponent: -6,
     };
-    unit.format_amount(micros)
+    unit.format_scaled_amount(micros)
 }
 
 /// Returns the name of a task with control characters made visible. The name of a kernel thread is

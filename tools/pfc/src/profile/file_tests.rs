@@ -149,7 +149,7 @@ fn r1_9_a_perf_map_of_another_process_with_the_same_id_gives_no_names() {
     let pid = (1 << 23) + 2;
     let path = format!("/tmp/perf-{pid}.map");
     fs::write(&path, "1000 10 compiled\n").expect("room");
-    let kernel = KernelIdentity::of_running();
+    let kernel = KernelIdentity::of_running_kernel();
     let exec = monotonic_now_ns();
     let used = jit_function_name(&kernel, pid, exec);
     let (name, messages) = jit_function_name(&kernel, pid, exec + 1_000_000_000);

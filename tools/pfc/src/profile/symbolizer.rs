@@ -143,11 +143,13 @@ impl Symbolizer {
     }
 
     fn running_kernel(&self) -> &KernelIdentity {
-        self.running_kernel.get_or_init(KernelIdentity::of_running)
+        self.running_kernel
+            .get_or_init(KernelIdentity::of_running_kernel)
     }
 
     fn is_recorded_kernel_running(&self) -> bool {
-        self.recorded_kernel.is_same_build(self.running_kernel())
+        self.recorded_kernel
+            .may_be_same_build(self.running_kernel())
     }
 
     /// Returns true if the file is known to be of another machine or of another boot, so that its
@@ -155,7 +157,7 @@ impl Symbolizer {
     fn is_of_another_boot(&self) -> bool {
         let (recorded, running) = (&self.recorded_kernel, self.running_kernel());
         let has_boot_id = !recorded.boot_id.is_empty();
-        !recorded.is_same_build(running) || has_boot_id && !recorded.is_same_boot(running)
+        !recorded.may_be_same_build(running) || has_boot_id && !recorded.is_same_boot(running)
     }
 
     pub fn symbolize_kernel_address(
@@ -349,13 +351,13 @@ impl Symbolizer {
     fn explain_missing_kernel_names(&self) -> String {
         let (recorded, running) = (&self.recorded_kernel, self.running_kernel());
         let text = match &self.kernel_symbols {
-            _ if !recorded.is_same_release(running) => {
+            _ if !recorded.may_be_same_release(running) => {
                 return format!(
                     "the file is of kernel {}, which does not run: its functions have no names",
                     recorded.release
                 );
             }
-            _ if !recorded.is_same_build(running) => {
+            _ if !recorded.may_be_same_build(running) => {
                 return format!(
                     "the file is of another build of kernel {} than the one that runs: the \
                      kernel's functions have no names",

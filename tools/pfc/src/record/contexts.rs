@@ -25,7 +25,7 @@ use crate::stat::command::FollowedThreadHandler as _;
 use crate::stat::short_counts::{IncompleteTargets, MissingCountCauses};
 use crate::stat::syscall_failure;
 use crate::stat::throttling::Throttling;
-use crate::target::{is_esrch, on_target};
+use crate::target::{call_on_target_cpu, is_esrch};
 
 /// The sampling configuration of one PMD (data register).
 #[derive(Clone, Debug)]
@@ -71,7 +71,7 @@ impl SamplingContextConfig {
     /// Checks whether a context with this configuration can be created and attached to the thread
     /// or CPU `target`. The context is closed again.
     pub fn check_can_attach(&self, target: u32) -> io::Result<()> {
-        on_target(self.scope, target, || {
+        call_on_target_cpu(self.scope, target, || {
             let context = self.create_context()?;
             context.load(target)?;
             Ring::open(&context)?;
@@ -216,7 +216,7 @@ impl SamplingContexts {
     /// Creates a context and attaches the context to a thread or CPU, without starting the context.
     pub fn attach_context(&mut self, target: u32) -> io::Result<()> {
         let config = &self.config;
-        let context = on_target(config.scope, target, || {
+        let context = call_on_target_cpu(config.scope, target, || {
             let context = config.create_context()?;
             context.load(target)?;
             Ok(context)
@@ -226,7 +226,7 @@ impl SamplingContexts {
 
     fn start_context(&self, target: u32) -> io::Result<()> {
         match self.contexts_by_target.get(&target) {
-            Some(live) => on_target(self.config.scope, target, || live.context.start()),
+            Some(live) => call_on_target_cpu(self.config.scope, target, || live.context.start()),
             None => Ok(()),
         }
     }
@@ -248,7 +248,7 @@ impl SamplingContexts {
         self.is_stopped = true;
         for (target, live) in &self.contexts_by_target {
             // stop() fails only if the context has ended, and an ended context takes no samples.
-            let _ = on_target(self.config.scope, *target, || live.context.stop());
+            let _ = call_on_target_cpu(self.config.scope, *target, || live.context.stop());
         }
     }
 
@@ -365,7 +365,7 @@ impl SamplingContexts {
         ) {
             // Unless the context is paused, the kernel may overwrite the oldest records before pfc
             // reads the records. pause() fails only if the context has ended.
-            let _ = on_target(self.config.scope, target, || live.context.pause(paused));
+            let _ = call_on_target_cpu(self.config.scope, target, || live.context.pause(paused));
         }
     }
 
@@ -458,7 +458,7 @@ impl SamplingContexts {
             return;
         }
         // If write_sampling_pmds() fails, the old periods stay in effect.
-        let _ = on_target(self.config.scope, target, || {
+        let _ = call_on_target_cpu(self.config.scope, target, || {
             live.context.write_sampling_pmds(&pmds)
         });
     }

@@ -12,7 +12,7 @@ use super::Recording;
 use crate::data::Writer;
 use crate::error::Failure;
 use crate::message;
-use crate::units::format_size;
+use crate::units::format_byte_size;
 
 impl Recording<'_> {
     pub(super) fn begin_output_file(&mut self) -> Result<(), Failure> {
@@ -73,7 +73,7 @@ impl Recording<'_> {
                 error,
                 kept: match file.samples() {
                     0 => None,
-                    n => Some(format!("{n} samples, {}", format_size(file.bytes()))),
+                    n => Some(format!("{n} samples, {}", format_byte_size(file.bytes()))),
                 },
             });
             self.output_file = None;

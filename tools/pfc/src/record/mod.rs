@@ -98,7 +98,8 @@ pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<Exit
         nr_wakeups: 0,
         // No progress is shown during a command, because the command may write to the terminal
         // itself.
-        last_progress_at: (message::is_terminal() && args.command.is_empty()).then(Instant::now),
+        last_progress_at: (message::is_stderr_terminal() && args.command.is_empty())
+            .then(Instant::now),
     };
     run.begin_output_file()?;
     let status = match &target {

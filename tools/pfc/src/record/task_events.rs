@@ -22,7 +22,7 @@ use super::lost::LostRecordCounts;
 use super::perf_event::{open_dummy_perf_event, read_lost_count, PerfRing, TaskFilter};
 use super::tasks::monotonic_now_ns;
 use crate::data::{Encoder, SampleId};
-use crate::hotplug::{online_cpus, present_cpus, read_cpu_generation};
+use crate::hotplug::{present_cpus, read_cpu_generation, read_online_cpus};
 
 /// Types of perf records.
 const PERF_RECORD_LOST: u32 = 2;
@@ -94,7 +94,7 @@ impl PerfTaskEvents {
     /// `EACCES` or `EPERM` if the caller may not use perf_event_open(2) for all tasks.
     pub fn open_for_all_tasks() -> io::Result<Self> {
         let mut events = Self::new(true);
-        for cpu in online_cpus()? {
+        for cpu in read_online_cpus()? {
             match events.open_for_all_tasks_on_cpu(cpu) {
                 // The CPU is offline now. It was online when the online CPUs were listed.
                 Err(e) if e.raw_os_error() == Some(libc::ENODEV) => {}
@@ -133,7 +133,7 @@ impl PerfTaskEvents {
         }
         self.cpus_checked_at = Instant::now();
         // If the list cannot be read now, the next check reads it again.
-        let mut cpus = online_cpus().unwrap_or_default();
+        let mut cpus = read_online_cpus().unwrap_or_default();
         cpus.retain(|cpu| self.lacks_event_on(*cpu));
         cpus
     }

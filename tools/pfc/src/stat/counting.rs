@@ -18,8 +18,8 @@ use super::command::FollowedThreadHandler;
 use super::estimate::{add_sums, union_of_causes, CountSums};
 use super::short_counts::{IncompleteTargets, MissingCountCauses};
 use super::throttling::Throttling;
-use crate::hotplug::{is_online, Gap, MonitoredCpus};
-use crate::target::{is_esrch, on_target};
+use crate::hotplug::{is_cpu_online, MonitoredCpus, MonitoringGap};
+use crate::target::{call_on_target_cpu, is_esrch};
 
 /// The default of [`CountingContextConfig::set_timeout_ns`].
 pub const DEFAULT_SET_TIMEOUT_NS: u64 = 1_000_000;
@@ -227,7 +227,7 @@ impl CountingContextConfig {
     }
 
     fn run_on_target<T>(&self, target: u32, work: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-        on_target(self.scope, target, work)
+        call_on_target_cpu(self.scope, target, work)
     }
 }
 
@@ -310,7 +310,7 @@ impl CountingContexts {
         let mut monitored = MonitoredCpus::new(cpus, counts_all);
         for cpu in cpus {
             match self.attach_context(*cpu) {
-                Err(_) if !is_online(*cpu) => monitored.detach(*cpu),
+                Err(_) if !is_cpu_online(*cpu) => monitored.detach(*cpu),
                 done => done.map_err(|e| (*cpu, e))?,
             }
         }
@@ -346,7 +346,9 @@ impl CountingContexts {
     /// Returns the time of the next call of [`Self::update_contexts`]; `None` if threads are
     /// counted.
     pub fn next_cpu_check_at(&self) -> Option<Instant> {
-        self.monitored_cpus.as_ref().map(MonitoredCpus::next_check)
+        self.monitored_cpus
+            .as_ref()
+            .map(MonitoredCpus::next_online_check)
     }
 
     /// Reads which contexts have ended. Closes the contexts of CPUs that are offline, and attaches
@@ -354,7 +356,7 @@ impl CountingContexts {
     pub fn update_contexts(&mut self) -> io::Result<()> {
         self.read_context_messages()?;
         let online = match &mut self.monitored_cpus {
-            Some(cpus) => cpus.online_again(),
+            Some(cpus) => cpus.find_cpus_to_attach(),
             None => return Ok(()),
         };
         for cpu in online {
@@ -370,7 +372,7 @@ impl CountingContexts {
                 // update_contexts() tries again to attach a context.
                 (Err(error), _) => {
                     self.contexts.remove(&cpu);
-                    if is_online(cpu) {
+                    if is_cpu_online(cpu) {
                         self.restart_errors_by_cpu.insert(cpu, error);
                     }
                 }
@@ -381,7 +383,7 @@ impl CountingContexts {
     }
 
     /// Returns the gaps since the last call: the times in which CPUs were not counted.
-    pub fn take_uncounted_gaps(&mut self) -> Vec<Gap> {
+    pub fn take_uncounted_gaps(&mut self) -> Vec<MonitoringGap> {
         self.monitored_cpus
             .as_mut()
             .map_or(Vec::new(), MonitoredCpus::take_gaps)
@@ -482,7 +484,7 @@ impl CountingContexts {
         if self
             .monitored_cpus
             .as_ref()
-            .is_some_and(MonitoredCpus::had_gap)
+            .is_some_and(MonitoredCpus::has_unreported_gap)
         {
             early_causes = early_causes.union(MissingCountCauses::OFFLINE);
         }

@@ -394,7 +394,7 @@ impl MachineProperties {
             true => EventSource::Instance(instance.number),
             false => EventSource::Missing,
         };
-        let raw_unit = ScaledUnit::of_instance(instance).raw_unit();
+        let raw_unit = ScaledUnit::of_instance_descriptor(instance).raw_unit_name();
         Ok(Event {
             unit: if matches!(raw_unit.as_str(), "-" | "events") {
                 String::new()

@@ -36,7 +36,10 @@ pub fn syscall_failure(action: &str, error: &io::Error) -> Failure {
     let remedy = match (error.kind(), error.raw_os_error()) {
         (NotFound, _) if !has_device => format!("{device}: no such device; load the module: modprobe perfmon"),
         (_, Some(libc::EACCES)) if !may_open_device(device) => {
-            format!("{device}: permission denied; {}", permissions::remedy(device, true))
+            format!(
+                "{device}: permission denied; {}",
+                permissions::device_access_remedy(device, true)
+            )
         }
         (PermissionDenied, _) => "permission denied; kernel mode, CPUs and other users' tasks need CAP_PERFMON; kernel threads cannot be counted; try EVENT:u with your own command".to_owned(),
         (ResourceBusy, _) => busy_causes(),

@@ -9,7 +9,7 @@ use super::report::StatReport;
 use super::READ_COUNTS_ACTION;
 use crate::cli::StatArgs;
 use crate::error::{Failure, TryingTo};
-use crate::hotplug::sum_by_cpu;
+use crate::hotplug::sum_gaps_by_cpu;
 use crate::live::next_due;
 
 /// The timer of `-I`, which knows when the next interval is due.
@@ -45,7 +45,7 @@ impl IntervalTimer {
             if *due <= Instant::now() {
                 if self.print_failure.is_none() {
                     let sums = group.read_sums().trying_to(READ_COUNTS_ACTION)?;
-                    let gaps = sum_by_cpu(&group.take_uncounted_gaps());
+                    let gaps = sum_gaps_by_cpu(&group.take_uncounted_gaps());
                     let printed = report.print_interval(sums, gaps, self.started_at.elapsed());
                     self.print_failure = printed.err();
                 }

@@ -70,7 +70,7 @@ use target::report_title;
 
 use crate::cli::StatArgs;
 use crate::error::{Failure, TryingTo};
-use crate::hotplug::{sum_by_cpu, MonitoredCpus};
+use crate::hotplug::{sum_gaps_by_cpu, MonitoredCpus};
 use crate::output::Out;
 use crate::pmu::load_modules;
 use crate::target::{is_ebusy, is_eexist, is_esrch};
@@ -399,7 +399,7 @@ impl StatSession<'_> {
         };
         let after = process::reaped_children_cpu_seconds();
         let values = group.read_sums().trying_to(READ_COUNTS_ACTION)?;
-        let gaps = sum_by_cpu(&group.take_uncounted_gaps());
+        let gaps = sum_gaps_by_cpu(&group.take_uncounted_gaps());
         if self.args.interval.is_some() {
             report.print_interval(values.clone(), gaps.clone(), elapsed)?;
         }

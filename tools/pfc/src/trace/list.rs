@@ -15,7 +15,7 @@ use crate::output::Out;
 use crate::table::Table;
 use crate::time;
 use crate::trace::args::ListArgs;
-use crate::units::format_size;
+use crate::units::format_byte_size;
 
 /// Maximum number of processes that are named in the line of a marker.
 const MAX_NAMED_PROCESSES: usize = 4;
@@ -45,9 +45,9 @@ fn build_trace_table(traces: &[Info]) -> Table {
             info.name.clone(),
             info.uid.to_string(),
             time::format_utc(created_realtime_ns(info), 0),
-            format_size(info.bytes.into()),
+            format_byte_size(info.bytes.into()),
             info.nr_processes.to_string(),
-            format_size(info.memory),
+            format_byte_size(info.memory),
             info.lost.to_string(),
             mode_names(info).join(","),
             match info.markers.as_str() {

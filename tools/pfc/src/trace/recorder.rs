@@ -44,7 +44,7 @@ impl TraceRecorder {
         let reader = Reader::new(&trace.info()?);
         // If the events go to standard output, no progress messages are printed: events and
         // progress messages would be mixed on the terminal.
-        let progress = !sink.is_stdout() && message::is_terminal();
+        let progress = !sink.is_stdout() && message::is_stderr_terminal();
         Ok(Self {
             trace,
             reader,

@@ -14,7 +14,7 @@ use rustix::system::uname;
 use crate::error::Failure;
 use crate::output::{check_stdout_open, stdout, Out};
 use crate::trace::args::OutputFormat;
-use crate::units::format_size;
+use crate::units::format_byte_size;
 
 /// The output of a trace, with its format and path.
 pub struct TraceSink {
@@ -100,7 +100,10 @@ impl TraceSink {
                     error,
                     kept: match self.output.events() {
                         0 => None,
-                        n => Some(format!("{n} events, {}", format_size(self.output.bytes()))),
+                        n => Some(format!(
+                            "{n} events, {}",
+                            format_byte_size(self.output.bytes())
+                        )),
                     },
                 })
             }

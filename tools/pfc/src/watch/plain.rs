@@ -73,7 +73,7 @@ fn print_frame_table(frame: &IntervalFrame, lines: usize, out: &mut Out) -> Resu
         let cells = vec![
             row.name.clone(),
             row.rate_per_second
-                .map_or("-".into(), |rate| row.value_unit.format_amount(rate)),
+                .map_or("-".into(), |rate| row.value_unit.format_scaled_amount(rate)),
             row.value_unit.format_value(row.total),
             note.to_owned(),
         ];

@@ -7,7 +7,7 @@ use std::io;
 
 use super::SamplingContexts;
 use crate::data::SampleId;
-use crate::hotplug::{is_online, Gap, MonitoredCpus};
+use crate::hotplug::{is_cpu_online, MonitoredCpus, MonitoringGap};
 
 impl SamplingContexts {
     /// Attaches a context to each of the CPUs. A CPU that goes offline is sampled again when it
@@ -21,7 +21,7 @@ impl SamplingContexts {
         let mut monitored = MonitoredCpus::new(cpus, samples_all);
         for cpu in cpus {
             match self.attach_context(*cpu) {
-                Err(_) if !is_online(*cpu) => monitored.detach(*cpu),
+                Err(_) if !is_cpu_online(*cpu) => monitored.detach(*cpu),
                 done => done.map_err(|e| (*cpu, e))?,
             }
         }
@@ -38,7 +38,7 @@ impl SamplingContexts {
         let online = self
             .monitored_cpus
             .as_mut()
-            .map(MonitoredCpus::online_again);
+            .map(MonitoredCpus::find_cpus_to_attach);
         for cpu in online.unwrap_or_default() {
             match self.resume_sampling_on_cpu(cpu) {
                 Ok(()) => {
@@ -51,7 +51,7 @@ impl SamplingContexts {
                 // online CPUs tries again to attach a context to the CPU.
                 Err(error) => {
                     self.contexts_by_target.remove(&cpu);
-                    if is_online(cpu) {
+                    if is_cpu_online(cpu) {
                         self.restart_errors_by_cpu.insert(cpu, error);
                     }
                 }
@@ -73,7 +73,7 @@ impl SamplingContexts {
 
     /// Calls `take`, which returns gaps in the sampling of CPUs. Writes records of the start and
     /// the end of each gap, and adds the gap's duration to the total of its CPU.
-    pub fn record_cpu_gaps(&mut self, take: fn(&mut MonitoredCpus) -> Vec<Gap>) {
+    pub fn record_cpu_gaps(&mut self, take: fn(&mut MonitoredCpus) -> Vec<MonitoringGap>) {
         let id = self.config.sampling_pmds.first().map_or(0, |s| s.event_id);
         for gap in self.monitored_cpus.as_mut().map_or(Vec::new(), take) {
             *self.unsampled_time_by_cpu.entry(gap.cpu).or_default() += gap.duration();
