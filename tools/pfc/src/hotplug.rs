@@ -92,7 +92,7 @@ pub fn present_cpus() -> io::Result<Vec<u32>> {
 }
 
 fn read_cpu_list(path: &str) -> io::Result<Vec<u32>> {
-    let list = text_file::read(path)?;
+    let list = text_file::read_text_escaping_non_utf8(path)?;
     parse_cpu_list(list.trim()).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
 }
 
@@ -198,7 +198,7 @@ impl MonitoredCpus {
     /// Returns a message if the last read of [`ONLINE_CPUS_PATH`] failed.
     pub fn read_problem(&self) -> Option<String> {
         let error = self.read_error.as_ref()?;
-        let advice = limits::advice(error);
+        let advice = limits::advice_on_limit_error(error);
         Some(format!(
             "cannot read {ONLINE_CPUS_PATH}: {error}{advice}; \
              CPUs that have come online are missing"

@@ -10,7 +10,7 @@ use perfcounters::{Counters, State};
 use crate::cli::ListArgs;
 use crate::error::Failure;
 use crate::instances_json;
-use crate::output::{Out, Style};
+use crate::output::{Out, TextStyle};
 use crate::table::Table;
 use crate::time;
 use crate::units::ScaledUnit;
@@ -49,7 +49,7 @@ pub fn run(device: &Path, args: &ListArgs, out: &mut Out) -> Result<(), Failure>
             cells.push(time::format_utc(since, 0));
             cells.push(instance.help.clone());
         }
-        table.add_row(cells, dormant.then_some(Style::Dim));
+        table.add_row(cells, dormant.then_some(TextStyle::Dim));
     }
     table.print(out)
 }

@@ -167,7 +167,7 @@ impl Out {
 
     /// Returns the text in the colour of a style, if the output may be coloured. Returns the text
     /// unchanged if the output must not be coloured.
-    pub fn paint(&self, style: Style, text: &str) -> String {
+    pub fn paint(&self, style: TextStyle, text: &str) -> String {
         if self.is_coloured {
             format!("\x1b[{}m{text}\x1b[0m", style.sgr_code())
         } else {
@@ -284,7 +284,7 @@ fn truncate_before_first_write(file: &File, is_truncated: &mut bool) -> io::Resu
 
 /// The role of a text, for which [`Out::paint`] chooses the colour.
 #[derive(Clone, Copy, Debug)]
-pub enum Style {
+pub enum TextStyle {
     /// Column titles.
     Title,
     /// Items that exist but are inactive, such as dormant instances.
@@ -293,7 +293,7 @@ pub enum Style {
     Notice,
 }
 
-impl Style {
+impl TextStyle {
     fn sgr_code(self) -> &'static str {
         match self {
             Self::Title => "1",

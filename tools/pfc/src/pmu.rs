@@ -18,15 +18,15 @@ use crate::table::Table;
 
 /// Loads perfmon.ko if it is not loaded and the caller is root. Creates a context, because the
 /// kernel loads the modules of the PMU descriptions when the first context is created.
-pub fn load_modules() {
-    module::load("perfmon", perfmon::DEVICE);
+pub fn load_perfmon_modules() {
+    module::load_if_device_missing("perfmon", perfmon::DEVICE);
     // An error of Context::create() is ignored here: the caller reports it when it uses perfmon.
     let _ = Context::create(Scope::Thread);
 }
 
 /// Reads the list of registers from /proc/perfmon_map. If perfmon.ko is not loaded, the file
 /// /proc/perfmon_map does not exist, and the returned list is empty.
-pub fn read_registers() -> Result<Map, Failure> {
+pub fn read_register_map() -> Result<Map, Failure> {
     match Map::read() {
         Err(e) if e.kind() == ErrorKind::NotFound && Path::new("/proc/self").exists() => {
             Ok(Map::default())
@@ -36,7 +36,7 @@ pub fn read_registers() -> Result<Map, Failure> {
 }
 
 pub fn run(args: &JsonArgs, out: &mut Out) -> Result<(), Failure> {
-    load_modules();
+    load_perfmon_modules();
     let map = Map::read().map_err(|e| syscall_failure("read the map of registers", &e))?;
     let tables = libpfm::tables().unwrap_or_default();
     if args.json {

@@ -9,7 +9,7 @@ use perfcounters::{Counters, Kind, Reading, Snapshot, State};
 use crate::cli::ReadArgs;
 use crate::error::Failure;
 use crate::instances_json;
-use crate::output::{Out, Style};
+use crate::output::{Out, TextStyle};
 use crate::table::{ColumnAlign, Table};
 use crate::units::{
     find_quantile_bucket, format_bucket_bound, histogram_bucket_bounds, ScaledUnit,
@@ -35,13 +35,13 @@ pub fn run(device: &Path, args: &ReadArgs, out: &mut Out) -> Result<(), Failure>
     } else {
         print_instance_table(&snapshot, readings, args.per_cpu, out)?;
     }
-    warn_if_inconsistent(&snapshot);
+    warn_if_snapshot_inconsistent(&snapshot);
     Ok(())
 }
 
 /// Prints a warning if the snapshot is not consistent, because a CPU was updating its counters at
 /// every attempt to read them.
-pub fn warn_if_inconsistent(snapshot: &Snapshot) {
+pub fn warn_if_snapshot_inconsistent(snapshot: &Snapshot) {
     if !snapshot.stamp().consistent {
         message!(
             "pfc: no consistent snapshot, as a CPU was updating its counters at every attempt: each \
@@ -87,7 +87,7 @@ pub fn print_instance_table<'a>(
             }));
         }
         let dormant = instance.state == State::Dormant;
-        table.add_row(cells, dormant.then_some(Style::Dim));
+        table.add_row(cells, dormant.then_some(TextStyle::Dim));
         if instance.is_histogram() {
             add_histogram_lines(&reading, &mut table);
         }

@@ -228,7 +228,7 @@ impl CallerTree {
         add(&mut left, 0, 0);
         while let Some((of, at, depth)) = left.pop() {
             let caller = &self.nodes[at];
-            let share = percent(caller.period_sum, total);
+            let share = percent_of_total(caller.period_sum, total);
             if share < min_percent {
                 continue;
             }
@@ -265,7 +265,7 @@ impl CallerTree {
     }
 }
 
-pub fn percent(part: u64, total: f64) -> f64 {
+pub fn percent_of_total(part: u64, total: f64) -> f64 {
     match total > 0.0 {
         true => part as f64 * 100.0 / total,
         false => 0.0,
@@ -281,11 +281,11 @@ pub fn run(args: &ReportArgs, out: &mut Out) -> Result<(), Failure> {
             "pprof's format is not written to a terminal; write it to a file: -o FILE".to_owned(),
         ));
     }
-    write(&profile, args, out)
+    write_report(&profile, args, out)
 }
 
 /// Writes the report of a profile, or the profile in the format of another program.
-pub fn write(profile: &Profile, args: &ReportArgs, out: &mut Out) -> Result<(), Failure> {
+pub fn write_report(profile: &Profile, args: &ReportArgs, out: &mut Out) -> Result<(), Failure> {
     match (args.json, args.firefox, args.pprof) {
         (true, ..) => print_report_json(profile, args, out),
         (_, true, _) => out.write_with(|out| export::write_firefox_profile(profile, out)),
@@ -328,7 +328,7 @@ fn print_report_table(
     )?;
     let shown: Vec<(&ReportRow, Vec<Cow<'_, str>>)> = rows
         .iter()
-        .filter(|r| percent(r.period_sum, total) >= args.limit)
+        .filter(|r| percent_of_total(r.period_sum, total) >= args.limit)
         .map(|r| (r, r.escaped_cells()))
         .collect();
     let width = |n: usize| {
@@ -355,10 +355,11 @@ fn print_report_table(
     writeln!(out, "# ........  {}\n#", line(&dots))?;
     for (row, cells) in shown {
         let cells: Vec<&str> = cells.iter().map(|cell| &**cell).collect();
-        let share = format!("{:.2}%", percent(row.period_sum, total));
+        let share = format!("{:.2}%", percent_of_total(row.period_sum, total));
         writeln!(out, "{share:>10}  {}", line(&cells))?;
         if args.stacks && row.callers.nodes.len() > 1 {
-            let min_percent = args.min_caller_percent() * percent(row.period_sum, total) / 100.0;
+            let min_percent =
+                args.min_caller_percent() * percent_of_total(row.period_sum, total) / 100.0;
             row.callers.print_callers(total, min_percent, out)?;
             writeln!(out)?;
         }
@@ -376,7 +377,7 @@ fn print_report_json(profile: &Profile, args: &ReportArgs, out: &mut Out) -> Res
             .fold(0, |n: u64, r| n.saturating_add(r.period_sum));
         let row = |row: &ReportRow| {
             let mut line = json!({
-                "overhead": percent(row.period_sum, total as f64),
+                "overhead": percent_of_total(row.period_sum, total as f64),
                 "period": row.period_sum,
                 "samples": row.nr_samples,
             });

@@ -20,11 +20,11 @@ pub fn run(args: &ScriptArgs, out: &mut Out) -> Result<(), Failure> {
         true => profile.select_single_event(event)?,
         false => profile.select_event(event)?,
     };
-    write(&profile, args, out)
+    write_samples(&profile, args, out)
 }
 
 /// Writes the samples of a profile.
-pub fn write(profile: &Profile, args: &ScriptArgs, out: &mut Out) -> Result<(), Failure> {
+pub fn write_samples(profile: &Profile, args: &ScriptArgs, out: &mut Out) -> Result<(), Failure> {
     if args.folded {
         for (stack, samples) in folded::fold_stacks(profile).iter() {
             for (n, name) in stack.enumerate() {

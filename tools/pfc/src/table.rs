@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use crate::error::Failure;
-use crate::output::{Out, Style};
+use crate::output::{Out, TextStyle};
 
 /// The alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct Table {
 }
 
 enum TableRow {
-    Cells(Vec<String>, Option<Style>),
+    Cells(Vec<String>, Option<TextStyle>),
     /// A line of text that is not divided into columns. Lines of text and rows of cells are printed
     /// in the order in which they were added to the table.
     Line(String),
@@ -51,7 +51,7 @@ impl Table {
     }
 
     /// Adds a row. Control characters in the cells are made visible.
-    pub fn add_row(&mut self, mut cells: Vec<String>, style: Option<Style>) {
+    pub fn add_row(&mut self, mut cells: Vec<String>, style: Option<TextStyle>) {
         for cell in &mut cells {
             if let Cow::Owned(shown) = visible::escape(cell) {
                 *cell = shown;
@@ -83,7 +83,7 @@ impl Table {
             .collect();
         let titles: Vec<String> = self.columns.iter().map(|(t, _)| t.clone()).collect();
         let line = self.format_row(&titles, &widths);
-        writeln!(out, "{}", out.paint(Style::Title, &line))?;
+        writeln!(out, "{}", out.paint(TextStyle::Title, &line))?;
         for row in &self.rows {
             match row {
                 TableRow::Cells(cells, None) => {

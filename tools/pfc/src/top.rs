@@ -16,15 +16,15 @@ use ratatui::widgets::Paragraph;
 use ratatui::Frame;
 
 use crate::cli::{RecordArgs, SortKey, TopArgs};
-use crate::data::{encode_file, take_until, Attribute};
+use crate::data::{encode_perf_data, take_records_until, EventAttribute};
 use crate::error::{Failure, TryingTo};
 use crate::hotplug::MonitoredCpus;
 use crate::live::keys::Key;
-use crate::live::{self, next_due, Screen};
+use crate::live::{self, next_update_time, LiveScreen};
 use crate::output::Out;
 use crate::profile::{ProfileReader, MISSING_RECORDS_CONSEQUENCE};
 use crate::record::{attach_to_targets, monotonic_now_ns, prepare_sampling, SamplingContexts};
-use crate::report::{group_samples_into_rows, percent, ReportRow};
+use crate::report::{group_samples_into_rows, percent_of_total, ReportRow};
 use crate::stat::event_loop::EventLoop;
 use crate::stat::{exit_code_of_run, select_target, syscall_failure, WAIT_FOR_SIGNALS_ACTION};
 
@@ -48,7 +48,7 @@ struct SampleTable {
 
 struct LiveProfile {
     contexts: SamplingContexts,
-    attributes: Vec<Attribute>,
+    attributes: Vec<EventAttribute>,
     reader: ProfileReader,
     /// Records that were read from the ring buffers and are newer than the last table.
     records: Vec<u8>,
@@ -70,8 +70,8 @@ impl LiveProfile {
             .append(&mut self.contexts.process_recorder.take_records());
         self.records
             .append(&mut self.contexts.drained_records.records.bytes);
-        let records = take_until(&mut self.records, until);
-        let file = encode_file(&self.attributes, false, &[&records]);
+        let records = take_records_until(&mut self.records, until);
+        let file = encode_perf_data(&self.attributes, false, &[&records]);
         self.reader
             .add_file(file)
             .map_err(|why| Failure::Refused(format!("invalid records: {why}")))?;
@@ -130,7 +130,7 @@ fn format_table_lines(table: &SampleTable, max_lines: usize) -> Vec<String> {
         let [command, object, symbol] = &row.escaped_cells()[..] else {
             return String::new();
         };
-        let share = percent(row.period_sum, total as f64);
+        let share = percent_of_total(row.period_sum, total as f64);
         format!("{share:>7.2}%  {command:<15}  {object:<24}  {symbol}")
     };
     table.rows.iter().take(max_lines).map(line).collect()
@@ -183,7 +183,7 @@ pub fn run(device: &Path, args: &TopArgs, out: &mut Out) -> Result<ExitCode, Fai
             title_lines: vec!["sampling ...".to_owned()],
             table_lines: Vec::new(),
         };
-        live::run(&mut screen, args.count)?;
+        live::run_live_screen(&mut screen, args.count)?;
     }
     let contexts = &mut profile.contexts;
     contexts.read_messages_and_rings();
@@ -206,7 +206,7 @@ fn print_plain_tables(
     let mut nr_tables = 0;
     let mut last_problems = Vec::new();
     while args.count.is_none_or(|count| nr_tables < count) {
-        due = next_due(due, interval, Instant::now());
+        due = next_update_time(due, interval, Instant::now());
         while Instant::now() < due {
             live.contexts.read_messages_and_rings();
             let until = due.min(Instant::now() + RING_POLL_INTERVAL);
@@ -247,7 +247,7 @@ struct TopScreen<'a> {
     table_lines: Vec<String>,
 }
 
-impl Screen for TopScreen<'_> {
+impl LiveScreen for TopScreen<'_> {
     const POLL_INTERVAL: Option<Duration> = Some(RING_POLL_INTERVAL);
 
     fn draw(&mut self, frame: &mut Frame<'_>) {
@@ -273,11 +273,11 @@ impl Screen for TopScreen<'_> {
         ControlFlow::Continue(())
     }
 
-    fn interval(&self) -> Option<Duration> {
+    fn update_interval(&self) -> Option<Duration> {
         Some(self.interval)
     }
 
-    fn update(&mut self) -> Result<ControlFlow<()>, Failure> {
+    fn update_values(&mut self) -> Result<ControlFlow<()>, Failure> {
         // Samples are also read while the screen is paused, so that the ring buffers do not
         // overflow.
         let table = self.live.collect_table()?;

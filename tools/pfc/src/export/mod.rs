@@ -34,7 +34,7 @@ use crate::error::{Failure, TryingTo};
 use crate::export::openmetrics::OpenMetricsWriter;
 use crate::export::tasks::TaskScrape;
 use crate::output::Out;
-use crate::read::warn_if_inconsistent;
+use crate::read::warn_if_snapshot_inconsistent;
 use crate::stat::event_loop::EventLoop;
 use crate::stat::{is_signal_ignored, WAIT_FOR_SIGNALS_ACTION};
 
@@ -58,7 +58,7 @@ pub fn run(device: &Path, args: &ExportArgs, file: Option<&Path>) -> Result<(), 
     if first.snapshot.selection().is_empty() {
         return Err(Failure::no_match(&args.select.joined_patterns()));
     }
-    warn_if_inconsistent(&first.snapshot);
+    warn_if_snapshot_inconsistent(&first.snapshot);
     if let Some(file) = file {
         return write_scrapes_to_file(&mut scraper, writer, &first, file, args);
     }

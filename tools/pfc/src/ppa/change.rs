@@ -9,7 +9,7 @@ use serde_json::{json, Value};
 
 use crate::ppa::args::TaskSortKey;
 use crate::ppa::{cpus, tasks, values_json};
-use crate::report::percent;
+use crate::report::percent_of_total;
 
 /// Column titles of the table of tasks.
 pub const TASK_TABLE_TITLES: &str =
@@ -99,7 +99,7 @@ impl AccountingChange {
     }
 
     fn format_task_line(&self, task: &Task) -> String {
-        let share = |ticks: u64| percent(ticks, self.elapsed_ticks as f64);
+        let share = |ticks: u64| percent_of_total(ticks, self.elapsed_ticks as f64);
         // Converts a count to a rate per second.
         let rate = |count: u64| match self.elapsed_seconds() {
             seconds if seconds > 0.0 => count as f64 / seconds,

@@ -8,7 +8,7 @@ use perfcounters::Unit;
 use ppa::{micros, Task, INTCNT, SCHEDOUTCNT, SYSCALLCNT, TASK_ENDED, TASK_KERNEL, TASK_RUNNING};
 
 use crate::error::Failure;
-use crate::output::{Out, Style};
+use crate::output::{Out, TextStyle};
 use crate::ppa::args::TaskSortKey;
 use crate::table::Table;
 use crate::units::ScaledUnit;
@@ -58,10 +58,10 @@ pub fn print_task_table(tasks: &[Task], khz: u32, out: &mut Out) -> Result<(), F
     table.print(out)
 }
 
-fn format_task_row(task: &Task, khz: u32) -> (Vec<String>, Option<Style>) {
+fn format_task_row(task: &Task, khz: u32) -> (Vec<String>, Option<TextStyle>) {
     let ticks = |ticks: u64| format_microseconds(micros(ticks, khz));
     let (state, style) = match (task.has_flag(TASK_ENDED), task.has_flag(TASK_RUNNING)) {
-        (true, _) => ("ended", Some(Style::Dim)),
+        (true, _) => ("ended", Some(TextStyle::Dim)),
         (false, true) => ("running", None),
         (false, false) => ("", None),
     };

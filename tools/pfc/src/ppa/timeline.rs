@@ -29,7 +29,7 @@ impl TimelineInterval {
     /// Returns the percentage of the interval that the task spent in the part with index `part` in
     /// [`TIME_PART_NAMES`].
     pub fn percent_of_part(&self, part: usize) -> f64 {
-        crate::report::percent(self.part_ticks[part], self.span_ticks() as f64)
+        crate::report::percent_of_total(self.part_ticks[part], self.span_ticks() as f64)
     }
 
     /// Merges this interval of the recording with the next interval.

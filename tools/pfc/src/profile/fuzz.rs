@@ -20,8 +20,8 @@ use super::symbols::Symbols;
 use super::{files, Profile, ProfileReader};
 use crate::cli::{Cli, Command};
 use crate::data::fixtures::{region, sample, sample_id, two_test_events};
-use crate::data::record::Region;
-use crate::data::{encode_file, Encoder, SampleId};
+use crate::data::record::ExecutableMapping;
+use crate::data::{encode_perf_data, RecordEncoder, SampleId};
 use crate::output::Out;
 use crate::{flamegraph, report, script};
 
@@ -179,17 +179,17 @@ fn encode_test_program() -> Vec<u8> {
 
 /// Returns the records of processes and samples, for a program that was mapped from `path`.
 pub fn encode_test_records(path: &Path, has_stacks: bool) -> Vec<u8> {
-    let mut encoder = Encoder {
+    let mut encoder = RecordEncoder {
         has_stacks,
-        ..Encoder::default()
+        ..RecordEncoder::default()
     };
     let id = |pid, time| SampleId {
         cpu: 1,
         ..sample_id(pid, time)
     };
     let text = 0xffff_ffff_8100_0000;
-    encoder.kernel_mmap(text, u64::MAX, text, "[kernel.kallsyms]_text", 1);
-    encoder.comm(b"one", true, &id(10, 1));
+    encoder.encode_kernel_mmap(text, u64::MAX, text, "[kernel.kallsyms]_text", 1);
+    encoder.encode_comm(b"one", true, &id(10, 1));
     for (at, name, build_id) in [
         (0x1000, path.as_os_str().to_owned(), Vec::new()),
         (0x1_0000, "//anon".into(), Vec::new()),
@@ -200,13 +200,13 @@ pub fn encode_test_records(path: &Path, has_stacks: bool) -> Vec<u8> {
             vec![1, 2, 3, 4, 5, 6, 7, 8],
         ),
     ] {
-        let region = Region {
+        let region = ExecutableMapping {
             build_id,
             ..region(at, at + 0x1000, name)
         };
-        encoder.mmap2(&region, &id(10, 2));
+        encoder.encode_mmap2(&region, &id(10, 2));
     }
-    encoder.fork((10, 10), &id(11, 3));
+    encoder.encode_fork((10, 10), &id(11, 3));
     for (pid, time, ip) in [
         (10, 10, 0x1110_u64),
         (11, 11, 0x2_0120),
@@ -227,20 +227,20 @@ pub fn encode_test_records(path: &Path, has_stacks: bool) -> Vec<u8> {
             ],
             ..sample(pid, time, ip)
         };
-        encoder.sample(&sample, 1 + u64::from(pid & 1));
+        encoder.encode_sample(&sample, 1 + u64::from(pid & 1));
     }
-    encoder.lost(5, &id(10, 20));
-    encoder.throttle(true, &id(10, 21));
-    encoder.offline(true, &id(10, 22));
-    encoder.offline(false, &id(10, 23));
-    encoder.exit((10, 10), &id(11, 24));
+    encoder.encode_lost(5, &id(10, 20));
+    encoder.encode_throttle(true, &id(10, 21));
+    encoder.encode_offline(true, &id(10, 22));
+    encoder.encode_offline(false, &id(10, 23));
+    encoder.encode_exit((10, 10), &id(11, 24));
     encoder.bytes
 }
 
 /// Returns two perf.data files, one with and one without call stacks.
 fn encode_perf_data_files(program: &Path) -> Vec<Vec<u8>> {
     let events = two_test_events();
-    let file = |stacks| encode_file(&events, stacks, &[&encode_test_records(program, stacks)]);
+    let file = |stacks| encode_perf_data(&events, stacks, &[&encode_test_records(program, stacks)]);
     vec![file(true), file(false)]
 }
 
@@ -266,8 +266,8 @@ fn encode_pipe_streams(program: &Path) -> Vec<Vec<u8>> {
         ]
         .concat();
         stream.extend(encode_pipe_record(80, &command));
-        let mut encoder = Encoder::default();
-        encoder.build_id(b"/bin/one", &[1, 2, 3]);
+        let mut encoder = RecordEncoder::default();
+        encoder.encode_build_id(b"/bin/one", &[1, 2, 3]);
         stream.extend(encoder.bytes);
         stream.extend(encode_pipe_record(66, &5_u32.to_le_bytes()));
         stream.extend([0xff; 8]);
@@ -313,9 +313,9 @@ pub fn show_in_all_formats(profile: &Profile, commands: &[Command]) {
     let mut out = Out::open_stream(Some(Path::new("/dev/null"))).expect("a device");
     for command in commands {
         let shown = match command {
-            Command::Report(args) => report::write(profile, args, &mut out),
-            Command::Script(args) => script::write(profile, args, &mut out),
-            Command::Flamegraph(args) => flamegraph::write(profile, args, &mut out),
+            Command::Report(args) => report::write_report(profile, args, &mut out),
+            Command::Script(args) => script::write_samples(profile, args, &mut out),
+            Command::Flamegraph(args) => flamegraph::write_flamegraph(profile, args, &mut out),
             _ => unreachable!("{command:?}"),
         };
         assert!(shown.is_ok(), "{command:?}");

@@ -43,7 +43,7 @@ impl KernelSymbols {
             Ok(text) => text,
             Err(error) => visible::decode(error.as_bytes()).into_owned(),
         };
-        let modules = text_file::read("/proc/modules").unwrap_or_default();
+        let modules = text_file::read_text_escaping_non_utf8("/proc/modules").unwrap_or_default();
         Self::parse(text, &modules)
     }
 

@@ -5,7 +5,7 @@
 
 use super::ProfileReader;
 use crate::data::fixtures::{sample, test_event};
-use crate::data::{encode_file_of, Encoder};
+use crate::data::{encode_perf_data_of_kernel, RecordEncoder};
 use crate::kernel_identity::KernelIdentity;
 
 const KERNEL_TEXT_START: u64 = 0xffff_ffff_8100_0000;
@@ -18,19 +18,19 @@ fn symbolized_names(
     maps: &[(u64, u64, &str)],
     addresses: &[u64],
 ) -> Vec<String> {
-    let mut encoder = Encoder::default();
+    let mut encoder = RecordEncoder::default();
     for (start, end, name) in maps {
         let offset = if *start == KERNEL_TEXT_START {
             KERNEL_TEXT_START
         } else {
             0
         };
-        encoder.kernel_mmap(*start, *end, offset, name, 1);
+        encoder.encode_kernel_mmap(*start, *end, offset, name, 1);
     }
     for (ip, time) in addresses.iter().zip(1..) {
-        encoder.sample(&sample(0, time, *ip), 1);
+        encoder.encode_sample(&sample(0, time, *ip), 1);
     }
-    let file = encode_file_of(
+    let file = encode_perf_data_of_kernel(
         &kernel_identity("6.12", 1, "first"),
         &[test_event()],
         false,

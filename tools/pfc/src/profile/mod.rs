@@ -140,7 +140,7 @@ impl Profile {
     /// call stacks have frames of inlined functions. Prints on standard error which names of
     /// functions are missing, and why.
     pub fn load(path: Option<&Path>, inlined: bool) -> Result<Self, Failure> {
-        let path = path.unwrap_or(Path::new(data::DEFAULT_FILE));
+        let path = path.unwrap_or(Path::new(data::DEFAULT_PERF_DATA_PATH));
         let (profile, messages) = read::read_profile(path, inlined)?;
         for line in messages {
             message!("pfc: {line}");
@@ -239,7 +239,7 @@ pub mod tests {
     pub fn synthetic_profile() -> Profile {
         let frame = |address, object: &str, symbol: &str| Frame {
             address,
-            is_kernel: address >= data::KERNEL_START,
+            is_kernel: address >= data::LOWEST_KERNEL_ADDRESS,
             object: object.into(),
             symbol: symbol.into(),
             offset: address & 0xf,
@@ -249,7 +249,11 @@ pub mod tests {
             frame(0x1004, "/bin/prog", "f"),
             frame(0x2008, "/bin/prog", "main"),
             frame(0x3000, "/bin/prog", "a;b"),
-            frame(data::KERNEL_START + 1, "[kernel.kallsyms]", "sys_read"),
+            frame(
+                data::LOWEST_KERNEL_ADDRESS + 1,
+                "[kernel.kallsyms]",
+                "sys_read",
+            ),
             frame(0x9999, UNKNOWN_NAME, UNKNOWN_NAME),
         ];
         let sample = |event, time: u64, command: &str, stack: &[usize]| Sample {

@@ -27,7 +27,10 @@ use super::live::EndedTasks;
 use super::pipe;
 use super::symbolizer::Symbolizer;
 use super::{Frame, Profile, Sample};
-use crate::data::{BOOT_ID, CONTEXT_MAX, KERNEL_START, LOST_PROCESS_RECORDS_ID, OFFLINE_ID};
+use crate::data::{
+    FEATURE_BOOT_ID, LOST_PROCESS_RECORDS_ID, LOWEST_KERNEL_ADDRESS, OFFLINE_EVENT_ID,
+    PERF_CONTEXT_MAX,
+};
 use crate::error::Failure;
 use crate::input_file;
 use crate::kernel_identity::KernelIdentity;
@@ -67,12 +70,14 @@ pub fn read_profile(path: &Path, inlined: bool) -> Result<(Profile, Vec<String>)
     let name = input_name_for_messages(path);
     let bytes = match path == Path::new(STDIN_PATH) {
         true => pipe::read_stdin()?,
-        false => input_file::read(path, PERF_DATA_MAGIC).map_err(|e| match e.kind() {
-            std::io::ErrorKind::NotFound => {
-                Failure::Refused(format!("there is no {name}; make it: pfc record COMMAND"))
-            }
-            _ => Failure::Call(format!("read {name}"), e),
-        })?,
+        false => {
+            input_file::read_if_begins_with(path, PERF_DATA_MAGIC).map_err(|e| match e.kind() {
+                std::io::ErrorKind::NotFound => {
+                    Failure::Refused(format!("there is no {name}; make it: pfc record COMMAND"))
+                }
+                _ => Failure::Call(format!("read {name}"), e),
+            })?
+        }
     };
     let mut reader = ProfileReader::default();
     reader.symbolizer.finds_inlined = inlined;
@@ -250,7 +255,7 @@ impl ProfileReader {
             self.profile.command = words;
         }
         let release = perf_file.os_release().ok().flatten().unwrap_or_default();
-        let boot_id = perf_file.feature_section_data(Feature(BOOT_ID));
+        let boot_id = perf_file.feature_section_data(Feature(FEATURE_BOOT_ID));
         // In a stream, `build_ids` already has the kernel's build ID.
         let build_id = self
             .symbolizer
@@ -276,10 +281,10 @@ impl ProfileReader {
             if let PerfFileRecord::EventRecord { attr_index, record } = record {
                 // Records of unknown types are skipped.
                 match record.parse() {
-                    Ok(EventRecord::Throttle(r)) if r.id == OFFLINE_ID => {
+                    Ok(EventRecord::Throttle(r)) if r.id == OFFLINE_EVENT_ID => {
                         self.begin_offline_time(record_cpu(&record), r.timestamp);
                     }
-                    Ok(EventRecord::Unthrottle(r)) if r.id == OFFLINE_ID => {
+                    Ok(EventRecord::Unthrottle(r)) if r.id == OFFLINE_EVENT_ID => {
                         self.end_offline_time(record_cpu(&record), r.timestamp);
                     }
                     Ok(parsed) => self.handle_record(attr_index, &record, parsed, &periods),
@@ -414,7 +419,7 @@ impl ProfileReader {
     fn insert_kernel_mapping(&mut self, start: u64, end: u64, offset: u64, name: &OsStr) {
         if is_kernel_text_mapping(name) {
             self.symbolizer.recorded_kernel_text_start =
-                Some(offset).filter(|at| *at >= KERNEL_START);
+                Some(offset).filter(|at| *at >= LOWEST_KERNEL_ADDRESS);
         }
         let name = visible::decode(name.as_bytes());
         let region = MappedRegion {
@@ -445,7 +450,7 @@ impl ProfileReader {
         let mut in_kernel = match r.cpu_mode {
             CpuMode::Kernel => true,
             CpuMode::User => false,
-            _ => ip >= KERNEL_START,
+            _ => ip >= LOWEST_KERNEL_ADDRESS,
         };
         let is_guest = matches!(r.cpu_mode, CpuMode::GuestKernel | CpuMode::GuestUser);
         let mut stack = match is_guest {
@@ -468,7 +473,7 @@ impl ProfileReader {
                 let Some(address) = chain.get(n) else {
                     break;
                 };
-                if address >= CONTEXT_MAX {
+                if address >= PERF_CONTEXT_MAX {
                     match address {
                         CONTEXT_KERNEL => in_kernel = true,
                         CONTEXT_USER => in_kernel = false,
@@ -482,7 +487,7 @@ impl ProfileReader {
                 // A return address may be the first address of the next function, so the address
                 // before a return address is looked up. The first address after a context marker is
                 // not a return address: it is the address of the interrupted instruction.
-                let is_return = n == 0 || chain.get(n - 1).is_some_and(|a| a < CONTEXT_MAX);
+                let is_return = n == 0 || chain.get(n - 1).is_some_and(|a| a < PERF_CONTEXT_MAX);
                 let frames = self.find_frames_at(pid, address, in_kernel, u64::from(is_return));
                 stack.extend_from_slice(&frames);
                 if stack.len() > MAX_STACK_DEPTH {

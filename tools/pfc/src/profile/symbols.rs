@@ -310,7 +310,8 @@ impl Symbols {
 
     /// Returns the contents of the vDSO.
     pub(super) fn read_vdso_image() -> Result<Vec<u8>, &'static str> {
-        let maps = text_file::read("/proc/self/maps").map_err(|_| ERROR_NOT_FOUND)?;
+        let maps = text_file::read_text_escaping_non_utf8("/proc/self/maps")
+            .map_err(|_| ERROR_NOT_FOUND)?;
         let line = maps.lines().find(|line| line.ends_with("[vdso]"));
         let range = line.and_then(|line| line.split_once(' ')?.0.split_once('-'));
         let hex = |text| u64::from_str_radix(text, 16).ok();

@@ -19,7 +19,7 @@ use super::freq::FreqController;
 use super::lost::LostRecordCounts;
 use super::task_events::PerfTaskEvents;
 use super::tasks::{monotonic_now_ns, ProcessRecorder};
-use crate::data::{Encoder, SampleId};
+use crate::data::{RecordEncoder, SampleId};
 use crate::hotplug::MonitoredCpus;
 use crate::stat::command::FollowedThreadHandler as _;
 use crate::stat::short_counts::{IncompleteTargets, MissingCountCauses};
@@ -132,7 +132,7 @@ impl SamplingContext {
 /// The records that were read from the rings and have not been written to the file yet.
 #[derive(Default)]
 pub struct DrainedRecords {
-    pub records: Encoder,
+    pub records: RecordEncoder,
     pub nr_samples: u64,
     pub nr_lost: u64,
     /// The number of samples that were taken on idle CPUs or in processes outside of this PID
@@ -398,16 +398,20 @@ impl SamplingContexts {
                         controller.add_sample_time(sample.time);
                     }
                     let id = index.map_or(first_id, |_| sample.eventid);
-                    drained.records.sample(&sample, id);
+                    drained.records.encode_sample(&sample, id);
                     drained.nr_samples += 1;
                 }
                 Record::Lost(lost) => {
                     if let lost @ 1.. = live.lost_records.add_lost_record(lost) {
-                        drained.records.lost(lost, &sample_id(monotonic_now_ns()));
+                        drained
+                            .records
+                            .encode_lost(lost, &sample_id(monotonic_now_ns()));
                     }
                 }
-                Record::Throttle(time) => drained.records.throttle(true, &sample_id(time)),
-                Record::Unthrottle(time) => drained.records.throttle(false, &sample_id(time)),
+                Record::Throttle(time) => drained.records.encode_throttle(true, &sample_id(time)),
+                Record::Unthrottle(time) => {
+                    drained.records.encode_throttle(false, &sample_id(time))
+                }
                 Record::Exec(time) => self.process_recorder.record_exec_from_ring(target, time),
                 // A kernel module that is newer than pfc may write records of an unknown type.
                 Record::Other { .. } => {}
@@ -431,7 +435,7 @@ impl SamplingContexts {
                 id: self.config.sampling_pmds.first().map_or(0, |s| s.event_id),
                 ..SampleId::default()
             };
-            self.drained_records.records.lost(lost, &sample_id);
+            self.drained_records.records.encode_lost(lost, &sample_id);
         }
     }
 

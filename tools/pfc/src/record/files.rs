@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::tasks::ProcessRecordPosition;
 use super::Recording;
-use crate::data::Writer;
+use crate::data::PerfDataWriter;
 use crate::error::Failure;
 use crate::message;
 use crate::units::format_byte_size;
@@ -28,7 +28,7 @@ impl Recording<'_> {
 
     fn create_output_file(&mut self, path: &Path) -> Result<(), Failure> {
         let argv: Vec<OsString> = std::env::args_os().collect();
-        let file = Writer::create(path, &self.event_attributes, self.args.stacks, &argv)
+        let file = PerfDataWriter::create(path, &self.event_attributes, self.args.stacks, &argv)
             .map_err(|e| Failure::Create(path.to_owned(), e))?;
         self.output_file = Some(file);
         self.written_process_records = ProcessRecordPosition::default();
@@ -63,7 +63,7 @@ impl Recording<'_> {
             return;
         }
         let written = file.write(&bytes);
-        let named = match file.samples() {
+        let named = match file.nr_samples() {
             0 => Ok(()),
             _ => publish_output_file(file, has_progress),
         };
@@ -71,9 +71,12 @@ impl Recording<'_> {
             self.write_failure = Some(Failure::Incomplete {
                 path: file.path().to_owned(),
                 error,
-                kept: match file.samples() {
+                kept: match file.nr_samples() {
                     0 => None,
-                    n => Some(format!("{n} samples, {}", format_byte_size(file.bytes()))),
+                    n => Some(format!(
+                        "{n} samples, {}",
+                        format_byte_size(file.file_bytes())
+                    )),
                 },
             });
             self.output_file = None;
@@ -144,7 +147,7 @@ impl Recording<'_> {
 }
 
 /// Gives the file its name. `has_progress` is true if a progress message is on the terminal.
-fn publish_output_file(file: &mut Writer, has_progress: bool) -> io::Result<()> {
+fn publish_output_file(file: &mut PerfDataWriter, has_progress: bool) -> io::Result<()> {
     let requested = file.path().to_owned();
     file.publish()?;
     if has_progress && file.path() != requested {

@@ -37,11 +37,11 @@ use perfmon::Scope;
 use rustix::thread::gettid;
 
 use crate::cli::{RecordArgs, TargetArgs};
-use crate::data::{self, Attribute, Writer};
+use crate::data::{self, EventAttribute, PerfDataWriter};
 use crate::error::{Failure, TryingTo};
 use crate::hotplug::MonitoredCpus;
 use crate::message;
-use crate::pmu::load_modules;
+use crate::pmu::load_perfmon_modules;
 use crate::stat::assign::{assign_events_to_registers, EventPlacement, RegisterPlan};
 use crate::stat::beside::SideCommand;
 use crate::stat::command::FollowedCommand;
@@ -90,7 +90,9 @@ pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<Exit
         contexts,
         event_loop,
         event_attributes: attributes,
-        output_path: file.unwrap_or(Path::new(data::DEFAULT_FILE)).to_owned(),
+        output_path: file
+            .unwrap_or(Path::new(data::DEFAULT_PERF_DATA_PATH))
+            .to_owned(),
         output_file: None,
         written_process_records: ProcessRecordPosition::default(),
         write_failure: None,
@@ -125,8 +127,8 @@ pub fn prepare_sampling(
     args: &RecordArgs,
     scope: Scope,
     target: &Target,
-) -> Result<(Vec<Attribute>, SamplingContexts), Failure> {
-    load_modules();
+) -> Result<(Vec<EventAttribute>, SamplingContexts), Failure> {
+    load_perfmon_modules();
     let machine = MachineProperties::read(target.cpus())?;
     let (events, config) = choose_events_and_config(device, args, scope, &machine, target)?;
     let attributes = perf_attributes_of_events(&events, &config, args);
@@ -328,7 +330,7 @@ fn initial_period_and_frequency(event: &Event, args: &RecordArgs) -> (u64, Optio
 }
 
 fn read_cpu_mhz() -> u64 {
-    let text = text_file::read("/proc/cpuinfo").unwrap_or_default();
+    let text = text_file::read_text_escaping_non_utf8("/proc/cpuinfo").unwrap_or_default();
     let line = text.lines().find_map(|l| l.strip_prefix("cpu MHz"));
     let value = line.and_then(|l| l.split_once(':')?.1.trim().parse::<f64>().ok());
     value.map_or(1000, |mhz| mhz as u64).clamp(100, 10_000)
@@ -340,7 +342,7 @@ fn perf_attributes_of_events(
     events: &[Event],
     config: &SamplingContextConfig,
     args: &RecordArgs,
-) -> Vec<Attribute> {
+) -> Vec<EventAttribute> {
     let attribute = |(event, sampler): (&Event, &SamplingPmdConfig)| {
         let (kind, config) = match event.source {
             EventSource::Soft(perfmon::CPU_CLOCK) => (PERF_TYPE_SOFTWARE, 0),
@@ -362,9 +364,9 @@ fn perf_attributes_of_events(
             EventSource::Hardware(code) => (code.counts_user, code.counts_kernel),
             _ => (true, true),
         };
-        Attribute {
+        EventAttribute {
             name: event.name.clone(),
-            kind,
+            event_type: kind,
             config,
             period: match (args.period, args.frequency) {
                 (Some(period), _) => period,
@@ -403,12 +405,12 @@ struct Recording<'a> {
     args: &'a RecordArgs,
     contexts: SamplingContexts,
     event_loop: EventLoop,
-    event_attributes: Vec<Attribute>,
+    event_attributes: Vec<EventAttribute>,
     /// The path of the output file: the path that the user gave, or the default path.
     output_path: PathBuf,
     /// The open output file. In a flight recorder, `output_file` is `None` except while a file is
     /// written. After a failed write, `output_file` is `None` in every recording.
-    output_file: Option<Writer>,
+    output_file: Option<PerfDataWriter>,
     /// The position in the records of processes. The open file has the records before this
     /// position.
     written_process_records: ProcessRecordPosition,

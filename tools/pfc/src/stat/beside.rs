@@ -42,7 +42,9 @@ impl SideCommand {
                 child,
                 first_signal_at: None,
             })),
-            Err(e) if limits::advice(&e).is_empty() => Err(Failure::Command(program.clone(), e)),
+            Err(e) if limits::advice_on_limit_error(&e).is_empty() => {
+                Err(Failure::Command(program.clone(), e))
+            }
             Err(e) => {
                 let action = format!("run '{}'", visible::escape_os(program));
                 Err(Failure::Call(action, e))

@@ -15,7 +15,7 @@ use super::event_code::{
 };
 use super::parse_cpu_list;
 use crate::error::Failure;
-use crate::pmu::read_registers;
+use crate::pmu::read_register_map;
 use crate::units::ScaledUnit;
 
 /// The properties of the machine that determine the meaning of event names.
@@ -127,13 +127,14 @@ impl MachineProperties {
             (Some(counted), Some(there)) => counted.iter().all(|cpu| there.contains(cpu)),
             _ => list.is_empty(),
         };
-        let map = read_registers()?.common_to_cpus(is_on_all);
+        let map = read_register_map()?.common_to_cpus(is_on_all);
         let vendor = map.hardware.as_ref().and_then(|d| match &d.name {
             name if name.starts_with("intel") => Some(Vendor::Intel),
             name if name.starts_with("amd") => Some(Vendor::Amd),
             _ => None,
         });
-        let cpuinfo = crate::text_file::read("/proc/cpuinfo").unwrap_or_default();
+        let cpuinfo =
+            crate::text_file::read_text_escaping_non_utf8("/proc/cpuinfo").unwrap_or_default();
         let number = |key: &str| {
             let value = |line: &str| {
                 let (name, value) = line.split_once(':')?;

@@ -46,7 +46,7 @@ pub fn syscall_failure(action: &str, error: &io::Error) -> Failure {
         (_, Some(libc::EDQUOT)) => format!("{error}: the contexts of this user take too much memory, or are more than 16,384; end some of them, or raise the parameter user_kb of perfcounters.ko"),
         _ if is_esrch(error) => "no such thread".to_owned(),
         _ if is_eexist(error) => "the thread already has a context; end the program that uses it".to_owned(),
-        _ => match limits::advice(error) {
+        _ => match limits::advice_on_limit_error(error) {
             advice if advice.is_empty() => format!("{error}; see pfc doctor"),
             advice => format!("{error}{advice}"),
         },

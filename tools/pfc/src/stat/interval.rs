@@ -10,7 +10,7 @@ use super::READ_COUNTS_ACTION;
 use crate::cli::StatArgs;
 use crate::error::{Failure, TryingTo};
 use crate::hotplug::sum_gaps_by_cpu;
-use crate::live::next_due;
+use crate::live::next_update_time;
 
 /// The timer of `-I`, which knows when the next interval is due.
 pub struct IntervalTimer {
@@ -49,7 +49,7 @@ impl IntervalTimer {
                     let printed = report.print_interval(sums, gaps, self.started_at.elapsed());
                     self.print_failure = printed.err();
                 }
-                *due = next_due(*due, interval, Instant::now());
+                *due = next_update_time(*due, interval, Instant::now());
             }
         }
         Ok(())

@@ -72,7 +72,7 @@ use crate::cli::StatArgs;
 use crate::error::{Failure, TryingTo};
 use crate::hotplug::{sum_gaps_by_cpu, MonitoredCpus};
 use crate::output::Out;
-use crate::pmu::load_modules;
+use crate::pmu::load_perfmon_modules;
 use crate::target::{is_ebusy, is_eexist, is_esrch};
 pub use counting::CountingContextConfig;
 pub use failure::syscall_failure;
@@ -98,7 +98,7 @@ pub struct RunResult {
 pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCode, Failure> {
     let target = select_target(&args.targets, "count", !args.command.is_empty())?;
     let scope = target.scope();
-    load_modules();
+    load_perfmon_modules();
     let machine = MachineProperties::read(target.cpus())?;
     let (events, groups) = match args.events.is_empty() {
         true => (machine.default_events(), Vec::new()),

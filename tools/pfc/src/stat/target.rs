@@ -73,7 +73,9 @@ pub fn select_target(args: &TargetArgs, verb: &str, has_command: bool) -> Result
             None => Ok(Target::Cpus(selected)),
             Some(cpu) => Err(Failure::Refused(format!(
                 "CPU {cpu} is not online; online CPUs: {}",
-                text_file::read(ONLINE_CPUS_PATH).unwrap_or_default().trim()
+                text_file::read_text_escaping_non_utf8(ONLINE_CPUS_PATH)
+                    .unwrap_or_default()
+                    .trim()
             ))),
         };
     }

@@ -174,7 +174,7 @@ fn list_device_users() -> Vec<String> {
 
 fn has_device_open_or_mapped(pid: u32) -> bool {
     let mapped = fs::read(format!("/proc/{pid}/maps")).is_ok_and(|maps| {
-        text_file::byte_lines(&maps).any(|line| line.ends_with(DEVICE.as_bytes()))
+        text_file::split_byte_lines(&maps).any(|line| line.ends_with(DEVICE.as_bytes()))
     });
     let open = || {
         let all = fs::read_dir(format!("/proc/{pid}/fd"));

@@ -46,7 +46,7 @@ pub fn create_trace(name: &str, config: &TraceConfigArgs, flags: u32) -> Result<
 /// If there is no device and the caller is root, loads perftrace.ko and announces the device to
 /// running programs.
 fn load_and_announce_module() {
-    if !module::load("perftrace", DEVICE) {
+    if !module::load_if_device_missing("perftrace", DEVICE) {
         return;
     }
     // Programs that started before the device existed attach only after a call of

@@ -85,7 +85,9 @@ impl SamplingContexts {
                     cpu: gap.cpu,
                     id,
                 };
-                self.drained_records.records.offline(is_start, &sample_id);
+                self.drained_records
+                    .records
+                    .encode_offline(is_start, &sample_id);
             }
         }
     }

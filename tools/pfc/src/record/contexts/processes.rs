@@ -110,7 +110,7 @@ impl SamplingContexts {
                 problems.push(describe_lost_process_records(lost));
             }
             for (cpu, error) in &events.reopen_errors_by_cpu {
-                let advice = limits::advice(error);
+                let advice = limits::advice_on_limit_error(error);
                 problems.push(format!("perf events cannot be opened on CPU {cpu}, which has come online: {error}: {consequence}{advice}"));
             }
         }
@@ -133,7 +133,7 @@ fn describe_unopened_events(error: &io::Error, scope: Scope) -> Option<String> {
     };
     let advice = match errno {
         Some(libc::EACCES | libc::EPERM) => "; perf_event_open(2) needs CAP_PERFMON, or a sysctl kernel.perf_event_paranoid of 0 or less; a container may forbid it".to_owned(),
-        _ => limits::advice(error),
+        _ => limits::advice_on_limit_error(error),
     };
     Some(format!("names are read from /proc, because perf events cannot be opened: {error}{consequence}{advice}"))
 }
