@@ -250,7 +250,7 @@ impl Guest {
     /// system call.
     pub fn measure_self_page_read(&self) -> io::Result<()> {
         let context = start_counting_context(COUNTERS_PER_THREAD)?;
-        let page = perfmon::selfpage::Mapping::new(context.as_fd().as_raw_fd())
+        let page = perfmon::selfpage::SelfPageMapping::new(context.as_fd().as_raw_fd())
             .map_err(io::Error::from_raw_os_error)?;
         self.measure_operation(1, &mut |n| {
             (0..n).try_for_each(|_| match page.counter(0) {

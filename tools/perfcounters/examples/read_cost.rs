@@ -23,7 +23,9 @@ use perfcounters::{Counters, Pattern};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
-    let device = args.next().unwrap_or(perfcounters::DEVICE.into());
+    let device = args
+        .next()
+        .unwrap_or(perfcounters::PERFCOUNTERS_DEVICE_PATH.into());
     let pattern = Pattern::new(args.next());
     let rounds: u32 = args.next().unwrap_or("1000".into()).parse()?;
     let each = args.next().is_some();

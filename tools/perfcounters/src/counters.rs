@@ -29,7 +29,7 @@ use crate::snapshot::Snapshot;
 use crate::wide;
 
 /// The device through which the kernel exports its counters.
-pub const DEVICE: &str = "/dev/perfcounters";
+pub const PERFCOUNTERS_DEVICE_PATH: &str = "/dev/perfcounters";
 
 /// Maximum number of attempts to make a consistent copy. All attempts together take about one
 /// second. The reader spins after each of the first 16 attempts, yields the CPU after each of the
@@ -63,9 +63,9 @@ pub struct Stamp {
 }
 
 impl Counters {
-    /// Opens [`DEVICE`].
+    /// Opens [`PERFCOUNTERS_DEVICE_PATH`].
     pub fn open() -> Result<Self, Error> {
-        Self::open_path(DEVICE)
+        Self::open_path(PERFCOUNTERS_DEVICE_PATH)
     }
 
     /// Opens a device, or a regular file with the same layout.

@@ -46,7 +46,7 @@ mod snapshot;
 mod wide;
 
 pub use catalogue::{Catalogue, Instance, Pattern, Selection, State};
-pub use counters::{Counters, Stamp, DEVICE};
+pub use counters::{Counters, Stamp, PERFCOUNTERS_DEVICE_PATH};
 pub use counters_rules::abi::{Kind, Unit};
 pub use error::Error;
 pub use snapshot::{Change, Reading, Since, Snapshot};

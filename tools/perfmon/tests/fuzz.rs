@@ -4,8 +4,8 @@
 //! rings have arbitrary data and arbitrary positions.
 
 use fuzz::{changed, words, Fuzzer};
-use perfmon::ring::{Reader, STACK_USER};
-use perfmon::Map;
+use perfmon::ring::{Reader, USER_STACK_MARKER};
+use perfmon::RegisterMap;
 use protocols::ring::{Page, Shared, Writer, BACKWARD, OVERWRITE};
 use protocols::sync::Word;
 
@@ -22,9 +22,9 @@ fn parse_and_query_map(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
     };
-    let map = Map::parse(text);
+    let map = RegisterMap::parse(text);
     let _ = (map.pmc(0), map.pmd(257));
-    let _ = map.common_to_cpus(str::is_empty);
+    let _ = map.retain_registers_of_cpus(str::is_empty);
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn valid_ring_input(flags: u32) -> Vec<u8> {
         2 | (3 << 32),
         11,
         12,
-        STACK_USER,
+        USER_STACK_MARKER,
         1,
         2,
     ];

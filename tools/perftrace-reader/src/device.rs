@@ -17,7 +17,7 @@ use trace_rules::abi::flag::ALL_USERS;
 use trace_rules::abi::{self as raw, Create, Describe, Process, Read, Release, BYTES_MAX, ENDED};
 
 /// Path of the device for user-space tracing.
-pub const DEVICE: &str = "/dev/perftrace";
+pub const PERFTRACE_DEVICE_PATH: &str = "/dev/perftrace";
 
 /// Maximum number of attempts to read a buffer. An attempt to read a buffer fails if a signal
 /// interrupts the call, or if the memory of the caller is too small for the records.
@@ -57,7 +57,10 @@ pub struct Device {
 impl Device {
     /// Opens `/dev/perftrace`. The error is `NotFound` if the module is not loaded.
     pub fn open() -> Result<Self, Error> {
-        let file = File::options().read(true).write(true).open(DEVICE);
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .open(PERFTRACE_DEVICE_PATH);
         Ok(Self {
             file: file.map_err(Error::Open)?,
         })

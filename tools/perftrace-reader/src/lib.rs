@@ -44,7 +44,7 @@ mod source;
 mod syscalls;
 
 pub use clock::Clock;
-pub use device::{Device, Trace, TraceConfig, DEVICE, MAX_MARKERS};
+pub use device::{Device, Trace, TraceConfig, MAX_MARKERS, PERFTRACE_DEVICE_PATH};
 pub use error::Error;
 pub use metadata::{MarkerClass, Process};
 pub use protocols::trace_buffer::{LOST, PAD, RECORD_MAX};

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Parser, Subcommand};
-use perfcounters::{Pattern, DEVICE};
+use perfcounters::{Pattern, PERFCOUNTERS_DEVICE_PATH};
 
 use crate::export;
 use crate::ppa::args::PpaArgs;
@@ -55,7 +55,7 @@ pub struct Cli {
 #[derive(Debug, Args)]
 pub struct GlobalArgs {
     /// Device or file with the counters
-    #[arg(long, global = true, value_name = "PATH", default_value = DEVICE)]
+    #[arg(long, global = true, value_name = "PATH", default_value = PERFCOUNTERS_DEVICE_PATH)]
     pub device: PathBuf,
     /// Write to this file instead of standard output
     #[arg(short, long, global = true, value_name = "FILE")]

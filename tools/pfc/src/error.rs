@@ -271,11 +271,11 @@ fn accounting_error_message(error: &ppa::Error) -> String {
     match error {
         Error::Open(e) if e.kind() == ErrorKind::NotFound => format!(
             "{}: no such device; load the module: modprobe ppa (build it first: make)",
-            ppa::DEVICE
+            ppa::PPA_DEVICE_PATH
         ),
         Error::Open(e) if e.kind() == ErrorKind::PermissionDenied => format!(
             "{}: permission denied; this needs root or CAP_PERFMON",
-            ppa::DEVICE
+            ppa::PPA_DEVICE_PATH
         ),
         Error::Open(e) => format!("{error}{}", device_open_advice(e)),
         Error::Read(path, e) if e.kind() == ErrorKind::PermissionDenied => format!(
@@ -301,15 +301,16 @@ fn accounting_error_message(error: &ppa::Error) -> String {
 
 /// Returns the message for an error of tracing, with advice.
 fn tracing_error_message(error: &perftrace_reader::Error) -> String {
-    use perftrace_reader::{Error, DEVICE};
+    use perftrace_reader::{Error, PERFTRACE_DEVICE_PATH};
     match error {
         Error::Open(e) if e.kind() == ErrorKind::NotFound => format!(
-            "{DEVICE}: no such device; load the module: modprobe perftrace (build it first: make)"
+            "{PERFTRACE_DEVICE_PATH}: no such device; load the module: modprobe perftrace \
+             (build it first: make)"
         ),
         Error::Open(e) if e.kind() == ErrorKind::PermissionDenied => {
             format!(
-                "{DEVICE}: permission denied; {}",
-                permissions::device_access_remedy(DEVICE, true)
+                "{PERFTRACE_DEVICE_PATH}: permission denied; {}",
+                permissions::device_access_remedy(PERFTRACE_DEVICE_PATH, true)
             )
         }
         Error::Open(e) => format!("{error}{}", device_open_advice(e)),

@@ -8,7 +8,7 @@ use std::io;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use perfmon::{on_cpu, Scope};
+use perfmon::{run_on_cpu, Scope};
 use rustix::thread::sched_getcpu;
 
 /// The maximum time for which [`call_on_target_cpu`] repeats a call while a CPU goes offline. On an
@@ -43,7 +43,7 @@ fn call_on_cpu_or_any<T>(cpu: u32, work: &mut impl FnMut() -> io::Result<T>) -> 
             ran_elsewhere = sched_getcpu() != cpu as usize;
             result
         };
-        let result = match on_cpu(cpu, &mut observed_work) {
+        let result = match run_on_cpu(cpu, &mut observed_work) {
             Err(e) if e.kind() == io::ErrorKind::InvalidInput => observed_work(),
             done => done,
         };

@@ -32,6 +32,6 @@ pub use abi::{
     SCHEDOUTCNT, SCHLATACCUM, SYSCALLCNT, TASK_ENDED, TASK_KERNEL, TASK_LATENCIES, TASK_RUNNING,
     UNSTABLE, VERSION,
 };
-pub use device::{Device, CPUS, DEVICE};
+pub use device::{Device, CPUS, PPA_DEVICE_PATH};
 pub use error::Error;
 pub use values::{delta, micros, whole_micros, Cpu, CpuValue, NR_CPU_VALUES};

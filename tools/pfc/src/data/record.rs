@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-use perfmon::ring::{Sample, IN_GUEST};
+use perfmon::ring::{Sample, GUEST_SAMPLE_ADDRESS};
 
 use super::LOWEST_KERNEL_ADDRESS;
 
@@ -140,7 +140,7 @@ impl RecordEncoder {
         let (misc, ip) = match sample.ip {
             // For a sample in a guest, the ring buffer does not say whether the guest was in kernel
             // mode or in user mode. The sample is assigned to the guest's kernel.
-            IN_GUEST => (MISC_GUEST_KERNEL, 0),
+            GUEST_SAMPLE_ADDRESS => (MISC_GUEST_KERNEL, 0),
             ip if ip >= LOWEST_KERNEL_ADDRESS => (MISC_KERNEL, ip),
             ip => (MISC_USER, ip),
         };

@@ -259,11 +259,19 @@ mod tests {
             frames: frames.to_vec(),
             ..Sample::default()
         };
-        encoder.encode_sample(&sample(200, 0x5010, &[ring::STACK_USER, 0x5010, 0x5020]), 2);
+        encoder.encode_sample(
+            &sample(200, 0x5010, &[ring::USER_STACK_MARKER, 0x5010, 0x5020]),
+            2,
+        );
         let in_kernel = u64::MAX << 20;
-        let stack = [ring::STACK_KERNEL, in_kernel, ring::STACK_USER, 0x9000];
+        let stack = [
+            ring::KERNEL_STACK_MARKER,
+            in_kernel,
+            ring::USER_STACK_MARKER,
+            0x9000,
+        ];
         encoder.encode_sample(&sample(100, in_kernel, &stack), 1);
-        encoder.encode_sample(&sample(300, ring::IN_GUEST, &[]), 1);
+        encoder.encode_sample(&sample(300, ring::GUEST_SAMPLE_ADDRESS, &[]), 1);
         let id = sample_id(10, 50);
         encoder.encode_lost(7, &id);
         encoder.encode_throttle(true, &id);
@@ -354,7 +362,7 @@ mod tests {
             ..RecordEncoder::default()
         };
         let sample = Sample {
-            frames: vec![ring::STACK_USER, 0x1000, 0x2000],
+            frames: vec![ring::USER_STACK_MARKER, 0x1000, 0x2000],
             pid: 10,
             ..Sample::default()
         };

@@ -7,7 +7,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use perfmon::{Context, Map, Scope, DEVICE};
+use perfmon::{Context, RegisterMap, Scope, PERFMON_DEVICE_PATH};
 use rustix::thread::gettid;
 
 use super::kernel_log::find_last_message;
@@ -24,7 +24,7 @@ pub fn run_context_checks(modules: &CheckedModules) -> Vec<Check> {
     let created = modules
         .is_loaded("perfmon")
         .then(|| Context::create(Scope::Thread).map(drop));
-    let map = Map::read().unwrap_or_default();
+    let map = RegisterMap::read().unwrap_or_default();
     let cpu = CpuInfo::read();
     let attached = try_attach_context();
     let is_in_use = attached
@@ -38,7 +38,7 @@ pub fn run_context_checks(modules: &CheckedModules) -> Vec<Check> {
         check_nmi_watchdog(has_pmu),
         check_kvm_guests(),
         check_perf_or_context_users("perf", "anon_inode:[perf_event]", is_in_use),
-        check_perf_or_context_users("contexts", DEVICE, false),
+        check_perf_or_context_users("contexts", PERFMON_DEVICE_PATH, false),
         check_context_creation(created),
         check_context_attachment(modules, attached, has_pmu),
         check_rdpmc_access(has_pmu),
@@ -68,7 +68,7 @@ impl CpuInfo {
 
     /// Returns true if this machine has a PMU: a PMU description is registered, or the processor's
     /// flags show a PMU.
-    fn has_pmu(&self, map: &Map) -> bool {
+    fn has_pmu(&self, map: &RegisterMap) -> bool {
         map.hardware.is_some()
             || match self.vendor.as_str() {
                 "GenuineIntel" => self.has_flag("arch_perfmon"),
@@ -106,7 +106,7 @@ const PERFMON_NOT_LOADED: &str = "not tried: perfmon is not loaded";
 
 fn check_pmu_description(
     modules: &CheckedModules,
-    map: &Map,
+    map: &RegisterMap,
     cpu: &CpuInfo,
     has_pmu: bool,
 ) -> Check {

@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use perfcounters::Snapshot;
-use perfmon::area::Area;
+use perfmon::area::MappedArea;
 use rustix::fs::{flock, FlockOperation, Mode, OFlags};
 
 use crate::cli::ExportArgs;
@@ -88,7 +88,7 @@ struct MappedMmvFile {
     path: PathBuf,
     /// The mapped file. The file is not truncated while it is mapped, because a store to a word
     /// beyond the end of the file would raise SIGBUS.
-    area: Area,
+    area: MappedArea,
     value_sources: Vec<MetricValueSource>,
     /// The index in `area` of the 64-bit word that holds the first value, for each metric.
     first_value_words: Vec<usize>,
@@ -204,7 +204,7 @@ impl MmvExporter {
             return Err(Failure::Create(temporary, error));
         }
         Ok(MappedMmvFile {
-            area: Area::writable(handle.as_raw_fd(), 0, encoded.bytes.len())
+            area: MappedArea::new_writable(handle.as_raw_fd(), 0, encoded.bytes.len())
                 .map_err(io::Error::from_raw_os_error)
                 .trying_to(format_args!("map {}", visible::escape_path(&temporary)))?,
             value_sources: file.value_sources,

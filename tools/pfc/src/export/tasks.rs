@@ -359,9 +359,9 @@ mod tests {
 
     #[test]
     fn pfc_export_continues_without_unreadable_tasks() {
-        use ppa::{Error, DEVICE};
+        use ppa::{Error, PPA_DEVICE_PATH};
         use ErrorKind::{InvalidData, NotFound, PermissionDenied};
-        let read = |kind: ErrorKind| Failure::Accounting(Error::Read(DEVICE, kind.into()));
+        let read = |kind: ErrorKind| Failure::Accounting(Error::Read(PPA_DEVICE_PATH, kind.into()));
         let open = |kind: ErrorKind| Failure::Accounting(Error::Open(kind.into()));
         let warn = |failure| warn_if_tasks_unavailable::<()>(Err(failure), true);
         let denied = [read(PermissionDenied), open(PermissionDenied)];

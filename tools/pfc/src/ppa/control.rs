@@ -6,7 +6,7 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use ppa::{Device, Info, DEVICE};
+use ppa::{Device, Info, PPA_DEVICE_PATH};
 
 use crate::error::Failure;
 use crate::module;
@@ -114,7 +114,7 @@ fn control_file_failure(path: &Path, error: &io::Error) -> Failure {
 }
 
 pub fn turn_accounting_on(args: &OnArgs, out: &mut Out) -> Result<(), Failure> {
-    module::load_if_device_missing("ppa", DEVICE);
+    module::load_if_device_missing("ppa", PPA_DEVICE_PATH);
     let control = AccountingControlFiles::new();
     if !args.levels.is_empty() {
         control.write_accounting_levels(&args.levels)?;

@@ -218,9 +218,9 @@ pub fn encode_test_records(path: &Path, has_stacks: bool) -> Vec<u8> {
             cpu: 1,
             last_reset: 1000_u64.wrapping_neg(),
             frames: vec![
-                ring::STACK_KERNEL,
+                ring::KERNEL_STACK_MARKER,
                 ip,
-                ring::STACK_USER,
+                ring::USER_STACK_MARKER,
                 0x1114,
                 0x1190,
                 0x10_0000_0200,

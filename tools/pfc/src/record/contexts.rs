@@ -12,7 +12,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use perfmon::ring::{Argument, Record, Ring};
+use perfmon::ring::{Record, Ring, RingArgument};
 use perfmon::{sampling_pmd, status, Context, Message, RegisterValue, Scope, Status};
 
 use super::freq::FreqController;
@@ -45,7 +45,7 @@ pub struct SamplingPmdConfig {
 pub struct SamplingContextConfig {
     pub scope: Scope,
     pub format_name: &'static str,
-    pub format_argument: Argument,
+    pub format_argument: RingArgument,
     pub pmc_values: Vec<RegisterValue>,
     pub sampling_pmds: Vec<SamplingPmdConfig>,
 }
@@ -53,7 +53,7 @@ pub struct SamplingContextConfig {
 impl SamplingContextConfig {
     /// Creates a context and writes its registers, without attaching the context.
     pub fn create_context(&self) -> io::Result<Context> {
-        let context = Context::create_format(
+        let context = Context::create_with_format(
             self.scope,
             self.format_name,
             &self.format_argument.to_bytes(),
@@ -121,7 +121,7 @@ impl SamplingContext {
     ) -> MissingCountCauses {
         let pmds: Vec<_> = config.sampling_pmds.iter().map(|s| (0, s.pmd)).collect();
         let values = self.context.read_set_pmds(&pmds).unwrap_or_default();
-        let unknown = match values.iter().any(|value| value.is_short) {
+        let unknown = match values.iter().any(|value| value.lacks_counts) {
             true => MissingCountCauses::UNKNOWN_REASON,
             false => MissingCountCauses::NONE,
         };
@@ -364,8 +364,10 @@ impl SamplingContexts {
             self.contexts_by_target.get(&target),
         ) {
             // Unless the context is paused, the kernel may overwrite the oldest records before pfc
-            // reads the records. pause() fails only if the context has ended.
-            let _ = call_on_target_cpu(self.config.scope, target, || live.context.pause(paused));
+            // reads the records. set_ring_paused() fails only if the context has ended.
+            let _ = call_on_target_cpu(self.config.scope, target, || {
+                live.context.set_ring_paused(paused)
+            });
         }
     }
 

@@ -32,7 +32,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
-use perfmon::ring::{self, Argument};
+use perfmon::ring::{self, RingArgument};
 use perfmon::Scope;
 use rustix::thread::gettid;
 
@@ -222,7 +222,7 @@ fn choose_events_and_config(
 /// the user. The sampling format `format` is missing if the kernel module of the format is not
 /// loaded.
 fn explain_sampling_error(error: &io::Error, format: &str) -> Failure {
-    let has_device = Path::new(perfmon::DEVICE).exists();
+    let has_device = Path::new(perfmon::PERFMON_DEVICE_PATH).exists();
     match (error.kind(), error.raw_os_error()) {
         (io::ErrorKind::NotFound, _) if has_device => Failure::Refused(format!(
             "cannot record: there is no format '{format}'; load it: modprobe pfm_ring"
@@ -255,7 +255,7 @@ fn build_sampling_config(
                 ))
             }
             EventPlacement::NotSupported => {
-                if !Path::new(perfmon::DEVICE).exists() {
+                if !Path::new(perfmon::PERFMON_DEVICE_PATH).exists() {
                     let error = io::ErrorKind::NotFound.into();
                     return Err(syscall_failure("record", &error));
                 }
@@ -286,12 +286,12 @@ fn build_sampling_config(
         Scope::System => 128,
         Scope::Thread => 32,
     });
-    let mut argument = Argument::new(pages * PAGE_SIZE);
+    let mut argument = RingArgument::new(pages * PAGE_SIZE);
     let format = match (args.overwrite, args.stacks) {
         (true, stacks) => {
             argument.flags = ring::BACKWARD | ring::OVERWRITE;
             if stacks {
-                argument.fields = ring::KERNEL_STACK | ring::USER_STACK;
+                argument.fields = ring::RECORD_KERNEL_STACK | ring::RECORD_USER_STACK;
             }
             "flight-recorder"
         }
@@ -316,7 +316,7 @@ fn initial_period_and_frequency(event: &Event, args: &RecordArgs) -> (u64, Optio
     let frequency = args.frequency.unwrap_or(DEFAULT_SAMPLES_PER_SECOND);
     match event.source {
         // The period of a clock event is in nanoseconds.
-        EventSource::Soft(perfmon::CPU_CLOCK | perfmon::TASK_CLOCK) => {
+        EventSource::Soft(perfmon::CPU_CLOCK_PMD | perfmon::TASK_CLOCK_PMD) => {
             ((1_000_000_000 / frequency).max(1), None)
         }
         // The initial period is right for an event that occurs once in each cycle. The frequency
@@ -345,12 +345,12 @@ fn perf_attributes_of_events(
 ) -> Vec<EventAttribute> {
     let attribute = |(event, sampler): (&Event, &SamplingPmdConfig)| {
         let (kind, config) = match event.source {
-            EventSource::Soft(perfmon::CPU_CLOCK) => (PERF_TYPE_SOFTWARE, 0),
-            EventSource::Soft(perfmon::TASK_CLOCK) => (PERF_TYPE_SOFTWARE, 1),
-            EventSource::Soft(perfmon::PAGE_FAULTS) => (PERF_TYPE_SOFTWARE, 2),
-            EventSource::Soft(perfmon::CONTEXT_SWITCHES) => (PERF_TYPE_SOFTWARE, 3),
-            EventSource::Soft(perfmon::MIGRATIONS) => (PERF_TYPE_SOFTWARE, 4),
-            EventSource::Soft(perfmon::MAJOR_FAULTS) => (PERF_TYPE_SOFTWARE, 6),
+            EventSource::Soft(perfmon::CPU_CLOCK_PMD) => (PERF_TYPE_SOFTWARE, 0),
+            EventSource::Soft(perfmon::TASK_CLOCK_PMD) => (PERF_TYPE_SOFTWARE, 1),
+            EventSource::Soft(perfmon::PAGE_FAULTS_PMD) => (PERF_TYPE_SOFTWARE, 2),
+            EventSource::Soft(perfmon::CONTEXT_SWITCHES_PMD) => (PERF_TYPE_SOFTWARE, 3),
+            EventSource::Soft(perfmon::MIGRATIONS_PMD) => (PERF_TYPE_SOFTWARE, 4),
+            EventSource::Soft(perfmon::MAJOR_FAULTS_PMD) => (PERF_TYPE_SOFTWARE, 6),
             EventSource::Hardware(code) => {
                 match perf_hardware_event_code(event.name_without_modes()) {
                     Some(generic) => (PERF_TYPE_HARDWARE, generic),

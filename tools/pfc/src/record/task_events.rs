@@ -472,7 +472,7 @@ mod tests {
         let mut to = RecordEncoder::default();
         let mut rename = |name: &str, n: usize| {
             let rename_once = || std::fs::write("/proc/thread-self/comm", name);
-            perfmon::on_cpu(cpu, || (0..n).try_for_each(|_| rename_once())).expect("a name");
+            perfmon::run_on_cpu(cpu, || (0..n).try_for_each(|_| rename_once())).expect("a name");
             events.drain_rings(&mut to, 1);
             let reported_by_ring = events.nr_lost_records();
             events.record_remaining_losses(&mut to, 1);

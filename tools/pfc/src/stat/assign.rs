@@ -2,8 +2,8 @@
 
 //! Assigns events to PMDs (data registers), PMCs (control registers) and event sets.
 
-use perfmon::solve::{solve, Constraint, ScheduleError};
-use perfmon::{Map, PmuDescription, RegisterValue};
+use perfmon::solve::{self, EventConstraint, ScheduleError};
+use perfmon::{PmuDescription, RegisterMap, RegisterValue};
 
 use super::event_code::{EventCode, COUNT_KERNEL_BIT, COUNT_USER_BIT};
 use super::events::{Event, EventSource};
@@ -55,12 +55,12 @@ impl RegisterPlan {
     /// PMU.
     pub fn without_hardware_registers(mut self) -> Self {
         for placement in &mut self.placements {
-            if matches!(placement, EventPlacement::Pmd(n) if *n < perfmon::FIRST_SOFT) {
+            if matches!(placement, EventPlacement::Pmd(n) if *n < perfmon::FIRST_SOFT_REGISTER) {
                 *placement = EventPlacement::NotCounted;
             }
         }
         self.pmc_values
-            .retain(|v| v.number >= perfmon::FIRST_SOFT && v.set == 0);
+            .retain(|v| v.number >= perfmon::FIRST_SOFT_REGISTER && v.set == 0);
         self.uses_hardware = false;
         self.nr_sets = 0;
         self.set_by_event.clear();
@@ -87,7 +87,7 @@ struct RegisterAssigner<'a> {
 /// fixed counter can count are assigned next: to general counters as long as one is free, and then
 /// to their fixed counters. In both groups, with and without a fixed counter, an event that fewer
 /// counters can count is assigned earlier.
-pub fn assign_events_to_registers(events: &[Event], map: &Map) -> RegisterPlan {
+pub fn assign_events_to_registers(events: &[Event], map: &RegisterMap) -> RegisterPlan {
     let description = map.hardware.as_ref();
     let has_own_pmc = |d: &PmuDescription, pmcs: u64| {
         pmcs.is_power_of_two()
@@ -107,7 +107,8 @@ pub fn assign_events_to_registers(events: &[Event], map: &Map) -> RegisterPlan {
             .filter(|r| r.pmcs == 1 << FIRST_FIXED_REGISTER && r.number >= FIRST_FIXED_REGISTER)
             .map(|r| r.number)
             .collect(),
-        free_instance_registers: (perfmon::INSTANCE..perfmon::INSTANCE + perfmon::NR_INSTANCES)
+        free_instance_registers: (perfmon::FIRST_INSTANCE_REGISTER
+            ..perfmon::FIRST_INSTANCE_REGISTER + perfmon::NR_INSTANCE_REGISTERS)
             .filter(|n| map.pmd(*n).is_some() && map.pmc(*n).is_some())
             .collect(),
         plan: RegisterPlan {
@@ -186,7 +187,7 @@ fn fixed_counter_control_bits(code: EventCode, pmd: u16) -> u64 {
 pub fn assign_events_to_sets(
     events: &[Event],
     groups: &[Option<usize>],
-    map: &Map,
+    map: &RegisterMap,
 ) -> Result<RegisterPlan, (usize, usize)> {
     let plan = assign_events_to_registers(events, map);
     let Some(description) = map.hardware.as_ref().filter(|_| plan.has_uncounted_event) else {
@@ -221,8 +222,8 @@ pub fn assign_events_to_sets(
             let choices = choices(code);
             if !choices.is_empty() {
                 hardware_events.push((n, code));
-                constraints.push(Constraint {
-                    choices,
+                constraints.push(EventConstraint {
+                    usable_pmds: choices,
                     group: groups.get(n).copied().flatten(),
                 });
             }
@@ -232,7 +233,7 @@ pub fn assign_events_to_sets(
     if constraints.is_empty() {
         return Ok(plan);
     }
-    let schedule = match solve(&constraints) {
+    let schedule = match solve::assign_events_to_sets(&constraints) {
         Ok(schedule) => schedule,
         Err(ScheduleError::GroupConflict { group, event }) => {
             return Err((group, hardware_events[event].0))
@@ -272,7 +273,7 @@ pub fn assign_events_to_sets(
         let soft = plan
             .pmc_values
             .iter()
-            .filter(|v| v.number >= perfmon::FIRST_SOFT);
+            .filter(|v| v.number >= perfmon::FIRST_SOFT_REGISTER);
         assigned.pmc_values.extend(soft.map(|v| v.in_set(set)));
     }
     assigned.has_uncounted_event = assigned.placements.contains(&EventPlacement::NotCounted);

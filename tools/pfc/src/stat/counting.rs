@@ -69,9 +69,12 @@ impl CountingContextConfig {
     /// measures for how long events are counted, if the machine has such a PMD.
     pub fn new(scope: Scope, plan: &RegisterPlan, clock_pmd: Option<u16>) -> Self {
         let source_of = |(n, placement): (usize, &EventPlacement)| match placement {
-            EventPlacement::Pmd(pmd) if *pmd < perfmon::FIRST_SOFT && plan.nr_sets > 1 => Some(
-                CountSource::OneSet(plan.set_by_event.get(n).copied().unwrap_or(0), *pmd),
-            ),
+            EventPlacement::Pmd(pmd) if *pmd < perfmon::FIRST_SOFT_REGISTER && plan.nr_sets > 1 => {
+                Some(CountSource::OneSet(
+                    plan.set_by_event.get(n).copied().unwrap_or(0),
+                    *pmd,
+                ))
+            }
             EventPlacement::Pmd(pmd) => Some(CountSource::AllSets(*pmd)),
             _ => None,
         };
@@ -162,7 +165,7 @@ impl CountingContextConfig {
                 set_flags: OVFL_SWITCH,
                 ..SetDesc::default()
             });
-            context.create_sets(&mut sets)?;
+            context.create_event_sets(&mut sets)?;
             context.write_pmcs(&threshold.pmc_values)?;
             return context.write_sampling_pmds(&[Pmd {
                 reg_num: threshold.pmd,
@@ -171,7 +174,7 @@ impl CountingContextConfig {
                 ..Pmd::default()
             }]);
         }
-        context.create_sets(&mut sets)
+        context.create_event_sets(&mut sets)
     }
 
     /// Reads the counts of a context. The counts are in the order of the configuration's sources.
@@ -189,14 +192,14 @@ impl CountingContextConfig {
         }
         let values = context.read_set_pmds(&all_sets)?;
         let mut values_by_pmd = values.chunks(usize::from(self.nr_sets));
-        let runs = context.read_runs(&one_set)?;
+        let runs = context.read_run_sums(&one_set)?;
         let mut runs = runs.iter();
         let sums = |source: &CountSource| match source {
             CountSource::AllSets(_) => {
                 let sets = values_by_pmd.next().unwrap_or(&[]);
                 let value = sets.iter().fold(0, |all: u64, v| all.wrapping_add(v.value));
                 CountSums::from_value(value).with_missing_count_causes(
-                    match sets.iter().any(|v| v.is_short) {
+                    match sets.iter().any(|v| v.lacks_counts) {
                         true => MissingCountCauses::UNKNOWN_REASON,
                         false => MissingCountCauses::NONE,
                     },

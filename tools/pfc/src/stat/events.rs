@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use perfcounters::{Counters, State};
-use perfmon::Map;
+use perfmon::RegisterMap;
 
 use super::architectural_events::ArchitecturalEvents;
 use super::event_code::{
@@ -20,7 +20,7 @@ use crate::units::ScaledUnit;
 
 /// The properties of the machine that determine the meaning of event names.
 pub struct MachineProperties {
-    pub map: Map,
+    pub map: RegisterMap,
     pub vendor: Option<Vendor>,
     /// The CPU family from `/proc/cpuinfo`, as a number; 0 if `/proc/cpuinfo` does not name a
     /// family.
@@ -89,15 +89,15 @@ fn normalize_perf_name(name: &str) -> Option<String> {
 /// Returns the number of the soft register for one of perf's software events.
 fn find_soft_register(name: &str, is_system_wide: bool) -> Option<u16> {
     Some(match name {
-        "cpu-clock" => perfmon::CPU_CLOCK,
+        "cpu-clock" => perfmon::CPU_CLOCK_PMD,
         // The task clock exists only for tasks. If CPUs are counted, the CPU clock is counted in
         // its place.
-        "task-clock" if is_system_wide => perfmon::CPU_CLOCK,
-        "task-clock" => perfmon::TASK_CLOCK,
-        "context-switches" | "cs" => perfmon::CONTEXT_SWITCHES,
-        "page-faults" | "faults" => perfmon::PAGE_FAULTS,
-        "cpu-migrations" | "migrations" => perfmon::MIGRATIONS,
-        "major-faults" => perfmon::MAJOR_FAULTS,
+        "task-clock" if is_system_wide => perfmon::CPU_CLOCK_PMD,
+        "task-clock" => perfmon::TASK_CLOCK_PMD,
+        "context-switches" | "cs" => perfmon::CONTEXT_SWITCHES_PMD,
+        "page-faults" | "faults" => perfmon::PAGE_FAULTS_PMD,
+        "cpu-migrations" | "migrations" => perfmon::MIGRATIONS_PMD,
+        "major-faults" => perfmon::MAJOR_FAULTS_PMD,
         _ => return None,
     })
 }
@@ -127,7 +127,7 @@ impl MachineProperties {
             (Some(counted), Some(there)) => counted.iter().all(|cpu| there.contains(cpu)),
             _ => list.is_empty(),
         };
-        let map = read_register_map()?.common_to_cpus(is_on_all);
+        let map = read_register_map()?.retain_registers_of_cpus(is_on_all);
         let vendor = map.hardware.as_ref().and_then(|d| match &d.name {
             name if name.starts_with("intel") => Some(Vendor::Intel),
             name if name.starts_with("amd") => Some(Vendor::Amd),
@@ -226,7 +226,7 @@ impl MachineProperties {
             event.missing_reason = is_one_mode.then(|| {
                 "the kernel counts it in both modes together; leave out :u or :k".to_owned()
             });
-            if matches!(number, perfmon::CPU_CLOCK | perfmon::TASK_CLOCK) {
+            if matches!(number, perfmon::CPU_CLOCK_PMD | perfmon::TASK_CLOCK_PMD) {
                 (event.unit, event.scale) = ("msec".to_owned(), 1e-6);
             }
             return Ok(event);
@@ -326,24 +326,25 @@ impl MachineProperties {
     /// error with the reason if no counter can count the event by itself.
     fn add_counter_mask(&self, code: EventCode) -> Result<EventCode, String> {
         use perfmon::constraints::{
-            amd_counters, amd_missing, intel_counters, intel_missing, Missing,
+            amd_counter_mask, amd_missing_resource, intel_counter_mask, intel_missing_resource,
+            MissingResource,
         };
         let (lacking, counters) = match self.vendor {
             Some(Vendor::Intel) => (
-                intel_missing(self.family, self.model, code.select),
-                intel_counters(self.family, self.model, code.select),
+                intel_missing_resource(self.family, self.model, code.select),
+                intel_counter_mask(self.family, self.model, code.select),
             ),
             Some(Vendor::Amd) => (
-                amd_missing(self.family, code.select),
-                amd_counters(self.family, code.select),
+                amd_missing_resource(self.family, code.select),
+                amd_counter_mask(self.family, code.select),
             ),
             None => (None, u64::MAX),
         };
         match lacking {
-            Some(Missing::Register(name)) => Err(format!(
+            Some(MissingResource::Register(name)) => Err(format!(
                 "it needs a second register, {name}, which is not programmed"
             )),
-            Some(Missing::Merge) => {
+            Some(MissingResource::Merge) => {
                 Err("it needs two counters merged into one, which is not programmed".to_owned())
             }
             None if code.is_fixed_only && code.fixed_counter.is_none() => Err(
@@ -391,7 +392,7 @@ impl MachineProperties {
             .find(name)
             .filter(|i| i.state == State::Live)
             .ok_or_else(|| Failure::no_match(name))?;
-        let source = match self.has_soft_register(perfmon::INSTANCE) {
+        let source = match self.has_soft_register(perfmon::FIRST_INSTANCE_REGISTER) {
             true => EventSource::Instance(instance.number),
             false => EventSource::Missing,
         };
@@ -451,7 +452,7 @@ pub mod tests {
             }
         }
         MachineProperties {
-            map: Map::parse(&text),
+            map: RegisterMap::parse(&text),
             vendor: Some(vendor),
             family: 0x17,
             model: 0,

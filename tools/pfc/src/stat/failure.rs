@@ -5,7 +5,7 @@
 use std::io;
 use std::path::Path;
 
-use perfmon::Map;
+use perfmon::RegisterMap;
 
 use crate::error::Failure;
 use crate::limits;
@@ -20,7 +20,7 @@ fn may_open_device(device: &str) -> bool {
 
 /// Returns the possible causes of EBUSY: perfmon.ko does not report which of them applies.
 fn busy_causes() -> String {
-    match Map::read() {
+    match RegisterMap::read() {
         Ok(map) if map.descriptions().next().is_none() => "no PMU description is registered; load one: modprobe pfm_intel or pfm_amd, or pfm_soft for software events",
         _ => "perf, the NMI watchdog or another context uses the registers or the CPU; see pfc doctor",
     }
@@ -31,7 +31,7 @@ fn busy_causes() -> String {
 /// message names the action and the cause, and in most cases gives advice.
 pub fn syscall_failure(action: &str, error: &io::Error) -> Failure {
     use io::ErrorKind::{NotFound, PermissionDenied, ResourceBusy};
-    let device = perfmon::DEVICE;
+    let device = perfmon::PERFMON_DEVICE_PATH;
     let has_device = Path::new(device).exists();
     let remedy = match (error.kind(), error.raw_os_error()) {
         (NotFound, _) if !has_device => format!("{device}: no such device; load the module: modprobe perfmon"),

@@ -252,8 +252,8 @@ fn parse_cascade_threshold(
 /// has such a PMD.
 fn find_clock_pmd(machine: &MachineProperties, scope: Scope) -> Option<u16> {
     let number = match scope {
-        Scope::Thread => perfmon::TASK_CLOCK,
-        Scope::System => perfmon::CPU_CLOCK,
+        Scope::Thread => perfmon::TASK_CLOCK_PMD,
+        Scope::System => perfmon::CPU_CLOCK_PMD,
     };
     machine.map.pmd(number).map(|r| r.number)
 }
@@ -271,7 +271,7 @@ fn plan_with_available_registers(
     };
     let try_plan = |plan: &RegisterPlan| match plan.is_empty() {
         // The plan has no events to count, but the device `/dev/perfmon` must exist even so.
-        true => std::fs::metadata(perfmon::DEVICE).map(drop),
+        true => std::fs::metadata(perfmon::PERFMON_DEVICE_PATH).map(drop),
         false => config_of(plan).check_can_attach(target_id),
     };
     let error = match try_plan(&plan) {
@@ -317,7 +317,7 @@ fn print_uncountable_events(
         );
     }
     print_uncountable_event_reasons(&explained, verbose);
-    if !unavailable.is_empty() && machine.map.pmd(perfmon::CPU_CLOCK).is_some() {
+    if !unavailable.is_empty() && machine.map.pmd(perfmon::CPU_CLOCK_PMD).is_some() {
         message!("pfc: some of these events exist for threads only; drop -a and -C to count them");
     } else if !unavailable.is_empty() {
         message!("pfc: no software events are available; load them: modprobe pfm_soft");

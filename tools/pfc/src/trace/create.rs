@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use perfcounters::Pattern;
 use perftrace_reader::filter::{self, compile};
 use perftrace_reader::{
-    Device, Error, MarkerInfo, Trace, TraceConfig, DEVICE, FILTER_MAX, MAX_MARKERS,
+    Device, Error, MarkerInfo, Trace, TraceConfig, FILTER_MAX, MAX_MARKERS, PERFTRACE_DEVICE_PATH,
 };
 
 use crate::error::Failure;
@@ -46,7 +46,7 @@ pub fn create_trace(name: &str, config: &TraceConfigArgs, flags: u32) -> Result<
 /// If there is no device and the caller is root, loads perftrace.ko and announces the device to
 /// running programs.
 fn load_and_announce_module() {
-    if !module::load_if_device_missing("perftrace", DEVICE) {
+    if !module::load_if_device_missing("perftrace", PERFTRACE_DEVICE_PATH) {
         return;
     }
     // Programs that started before the device existed attach only after a call of
