@@ -3,12 +3,12 @@
 //! Reader side of user-space tracing: reads the traces of `/dev/perftrace`.
 //!
 //! ```no_run
-//! use perftrace_reader::{output::Text, Clock, Device, Reader, Source, TraceConfig};
+//! use perftrace_reader::{output::TextOutput, Clock, Device, Reader, Source, TraceConfig};
 //!
 //! let config = TraceConfig { name: "now".to_owned(), ..TraceConfig::default() };
 //! let trace = Device::open()?.create(&config)?;
 //! let info = trace.info()?;
-//! let mut lines = Text::new(std::io::stdout(), Clock::new(&info), false);
+//! let mut lines = TextOutput::new(std::io::stdout(), Clock::new(&info), false);
 //! let mut reader = Reader::new(&info);
 //! std::thread::sleep(std::time::Duration::from_secs(1));
 //! reader.read_round(&trace, &mut lines)?;
@@ -44,7 +44,7 @@ mod source;
 mod syscalls;
 
 pub use clock::Clock;
-pub use device::{Device, Trace, TraceConfig, MAX_MARKERS, PERFTRACE_DEVICE_PATH};
+pub use device::{Device, Trace, TraceConfig, MAX_LISTED_MARKERS, PERFTRACE_DEVICE_PATH};
 pub use error::Error;
 pub use metadata::{MarkerClass, Process};
 pub use protocols::trace_buffer::{LOST, PAD, RECORD_MAX};

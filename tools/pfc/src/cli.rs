@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Parser, Subcommand};
-use perfcounters::{Pattern, PERFCOUNTERS_DEVICE_PATH};
+use perfcounters::{InstancePattern, PERFCOUNTERS_DEVICE_PATH};
 
 use crate::export;
 use crate::ppa::args::PpaArgs;
@@ -289,8 +289,8 @@ pub struct InstanceSelectionArgs {
 }
 
 impl InstanceSelectionArgs {
-    pub fn pattern(&self) -> Pattern {
-        Pattern::new(&self.patterns).dormant(self.all)
+    pub fn pattern(&self) -> InstancePattern {
+        InstancePattern::new(&self.patterns).include_dormant(self.all)
     }
 
     /// Returns the patterns of instance names as the user wrote them, separated by blanks.

@@ -127,7 +127,7 @@ impl fmt::Display for Failure {
             Self::Refused(why) | Self::InvalidFilter(why) => f.write_str(why),
             Self::Listen(at, e) => write!(f, "cannot listen on {at}: {e}"),
             Self::Command(program, e) => {
-                let program = visible::escape_os(program);
+                let program = visible::escape_os_str(program);
                 match e.kind() {
                     ErrorKind::NotFound if self.has_program_file() => {
                         write!(f, "cannot run '{program}': {e}: its interpreter is missing, which is the program after #! in a script, or the dynamic loader")

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use perfcounters::{Counters, State};
+use perfcounters::{Counters, InstanceState};
 
 use crate::cli::ListArgs;
 use crate::error::Failure;
@@ -31,7 +31,7 @@ pub fn run(device: &Path, args: &ListArgs, out: &mut Out) -> Result<(), Failure>
         table = table.with_columns("SINCE|HELP");
     }
     for instance in selection.instances() {
-        let dormant = instance.state == State::Dormant;
+        let dormant = instance.state == InstanceState::Dormant;
         let mut cells = vec![
             instance.number.to_string(),
             instance.name.clone(),

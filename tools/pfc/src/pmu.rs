@@ -38,7 +38,7 @@ pub fn read_register_map() -> Result<RegisterMap, Failure> {
 pub fn run(args: &JsonArgs, out: &mut Out) -> Result<(), Failure> {
     load_perfmon_modules();
     let map = RegisterMap::read().map_err(|e| syscall_failure("read the map of registers", &e))?;
-    let tables = libpfm::tables().unwrap_or_default();
+    let tables = libpfm::list_event_tables().unwrap_or_default();
     if args.json {
         let descriptions: Vec<Value> = map.descriptions().map(pmu_description_json).collect();
         let tables: Vec<Value> = tables

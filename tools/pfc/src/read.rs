@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use perfcounters::{Counters, Kind, Reading, Snapshot, State};
+use perfcounters::{Counters, InstanceState, Kind, Reading, Snapshot};
 
 use crate::cli::ReadArgs;
 use crate::error::Failure;
@@ -17,7 +17,7 @@ use crate::units::{
 
 pub fn run(device: &Path, args: &ReadArgs, out: &mut Out) -> Result<(), Failure> {
     let mut counters = Counters::open_path(device)?;
-    let snapshot = counters.snapshot_any(&args.select.pattern())?;
+    let snapshot = counters.snapshot_even_if_busy(&args.select.pattern())?;
     let is_selected = |r: &Reading<'_>| !args.nonzero || !is_every_value_zero(r);
     if !snapshot.readings().any(|r| is_selected(&r)) {
         return Err(match snapshot.selection().is_empty() {
@@ -86,7 +86,7 @@ pub fn print_instance_table<'a>(
                 unit.format_value(slots.iter().fold(0, |a: i64, b| a.wrapping_add(*b)))
             }));
         }
-        let dormant = instance.state == State::Dormant;
+        let dormant = instance.state == InstanceState::Dormant;
         table.add_row(cells, dormant.then_some(TextStyle::Dim));
         if instance.is_histogram() {
             add_histogram_lines(&reading, &mut table);

@@ -16,7 +16,7 @@ use crate::values::{latest_per_task, Cpu};
 /// The device with the values of tasks.
 pub const PPA_DEVICE_PATH: &str = "/dev/ppa";
 /// The file with the values of CPUs.
-pub const CPUS: &str = "/proc/rawsysppa";
+pub const CPU_VALUES_PATH: &str = "/proc/rawsysppa";
 
 /// Number of bytes per read(): room for 2,000 tasks or 7,000 CPUs.
 const READ_BUFFER_BYTES: usize = 1 << 20;
@@ -85,9 +85,9 @@ impl Device {
 
     /// Returns the values of each possible CPU.
     pub fn cpus(&self) -> Result<Vec<Cpu>, Error> {
-        let file = File::open(CPUS).map_err(|e| Error::Read(CPUS, e))?;
+        let file = File::open(CPU_VALUES_PATH).map_err(|e| Error::Read(CPU_VALUES_PATH, e))?;
         let mut all = Vec::new();
-        read_in_large_blocks(&file, CPUS, |bytes| {
+        read_in_large_blocks(&file, CPU_VALUES_PATH, |bytes| {
             all.extend_from_slice(bytes);
             Ok(())
         })?;
@@ -168,7 +168,7 @@ mod tests {
         let read = |last| {
             let parts = vec![last, Err(ErrorKind::Interrupted.into()), Ok(vec![1, 2])];
             let mut all = Vec::new();
-            let result = read_in_large_blocks(ChunkReader(parts), CPUS, |bytes| {
+            let result = read_in_large_blocks(ChunkReader(parts), CPU_VALUES_PATH, |bytes| {
                 all.extend_from_slice(bytes);
                 Ok(())
             });
@@ -176,7 +176,7 @@ mod tests {
         };
         assert_eq!(read(Ok(vec![3])).expect("all of it"), [1, 2, 3]);
         let error = read(Err(ErrorKind::PermissionDenied.into())).expect_err("it failed");
-        assert!(matches!(error, Error::Read(CPUS, _)), "{error}");
+        assert!(matches!(error, Error::Read(CPU_VALUES_PATH, _)), "{error}");
     }
 
     #[test]

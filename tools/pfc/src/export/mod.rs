@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use perfcounters::{Counters, Pattern, Snapshot};
+use perfcounters::{Counters, InstancePattern, Snapshot};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag::register_conditional_default;
 
@@ -119,7 +119,7 @@ pub struct Scrape {
 
 /// Takes scrapes of the counters and the tasks.
 pub struct Scraper {
-    instance_pattern: Pattern,
+    instance_pattern: InstancePattern,
     counters: Counters,
     task_scraper: Option<tasks::TaskScraper>,
     /// The number of tasks to export once `/dev/ppa` exists; `None` if the device was found, or if

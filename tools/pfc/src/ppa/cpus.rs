@@ -2,7 +2,7 @@
 
 //! Prints tables of the accounting values of CPUs.
 
-use ppa::{micros, Cpu, CpuValue};
+use ppa::{ticks_to_micros, Cpu, CpuValue};
 
 use crate::error::Failure;
 use crate::output::Out;
@@ -51,7 +51,7 @@ pub fn print_cpu_table(
         let mut cells = vec![name.clone()];
         for (_, time, count) in SOFTIRQ_COLUMNS {
             cells.push(cpu.get(count).to_string());
-            cells.push(format_microseconds(micros(cpu.get(time), khz)));
+            cells.push(format_microseconds(ticks_to_micros(cpu.get(time), khz)));
         }
         table.add_row(cells, None);
     }
@@ -59,7 +59,7 @@ pub fn print_cpu_table(
 }
 
 fn format_cpu_row(name: &str, cpu: &Cpu, khz: u32) -> Vec<String> {
-    let ms = |value: CpuValue| format!("{:.3}", micros(cpu.get(value), khz) / 1000.0);
+    let ms = |value: CpuValue| format!("{:.3}", ticks_to_micros(cpu.get(value), khz) / 1000.0);
     let mut cells = vec![name.to_owned()];
     for value in [
         CpuValue::User,

@@ -3,7 +3,7 @@
 //! Parses a recording of `pfc ppa record` into a list of intervals, each with the parts of the
 //! task's time.
 
-use ppa::{micros, Task, NR_LATENCIES, NR_VALUES};
+use ppa::{ticks_to_micros, Task, NR_LATENCIES, NR_VALUES};
 use serde_json::Value;
 
 /// Names of the parts of a task's time.
@@ -136,7 +136,7 @@ impl Timeline {
     }
 
     pub fn ticks_to_seconds(&self, ticks: u64) -> f64 {
-        micros(ticks, self.tick_khz) / 1e6
+        ticks_to_micros(ticks, self.tick_khz) / 1e6
     }
 }
 

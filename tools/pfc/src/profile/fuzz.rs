@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use clap::Parser;
-use fuzz::{changed, words, Fuzzer};
+use fuzz::{changed_inputs, word_inputs, Fuzzer};
 use perfmon::ring;
 use tempfile::{NamedTempFile, TempPath};
 
@@ -330,8 +330,8 @@ fn fuzz_sample_files(name: &'static str, valid: &[Vec<u8>]) {
     }
     let commands = parse_show_commands();
     let fuzzer = Fuzzer::new(name).stack_size(MAIN_THREAD_STACK_BYTES);
-    let fuzzer = fuzzer.memory(64 << 20, MAX_MEMORY_PER_INPUT_BYTE);
-    fuzzer.run(changed(valid), |bytes| {
+    let fuzzer = fuzzer.memory_limit(64 << 20, MAX_MEMORY_PER_INPUT_BYTE);
+    fuzzer.run(changed_inputs(valid), |bytes| {
         if let Some(profile) = read_test_profile(bytes) {
             show_in_all_formats(&profile, &commands);
         }
@@ -381,7 +381,7 @@ fn r1_9_fuzz_elf_files() {
         Some((1..=8).collect())
     );
     let vdso = Symbols::read_vdso_image().expect("a vDSO");
-    Fuzzer::new("ELF").run(changed(&[program, vdso]), read_elf_symbols);
+    Fuzzer::new("ELF").run(changed_inputs(&[program, vdso]), read_elf_symbols);
 }
 
 #[test]
@@ -389,7 +389,7 @@ fn r1_9_fuzz_kallsyms_and_perf_maps() {
     let map = b"1000 80 one\n0x1100 40 two words\nffffffffffffffff 1 last\n".to_vec();
     let status = b"Name:\tx\nPid:\t4711\nNSpid:\t4711\t12\t1\n".to_vec();
     let valid = [KALLSYMS_TEXT.as_bytes().to_vec(), map, status];
-    Fuzzer::new("kallsyms and perf maps").run(changed(&valid), |bytes| {
+    Fuzzer::new("kallsyms and perf maps").run(changed_inputs(&valid), |bytes| {
         let text = visible::decode(bytes).into_owned();
         if let Some(kernel) = KernelSymbols::parse(text, PROC_MODULES_TEXT) {
             for at in [0, 0xffff_ffff_8100_0104, 0xffff_ffff_c000_0000, u64::MAX] {
@@ -435,7 +435,7 @@ fn r1_9_fuzz_mangled_names() {
         let name = visible::decode(name);
         assert!(demangle(&name).is_some(), "{name}");
     }
-    demangler_fuzzer("mangled names").run(changed(&valid), demangle_lines);
+    demangler_fuzzer("mangled names").run(changed_inputs(&valid), demangle_lines);
 }
 
 #[test]
@@ -447,5 +447,5 @@ fn r1_9_fuzz_sequences_of_mangled_parts() {
         "_", "Tk", "Q", "Z", "C1", "D2", "B3tag", "Nv", "Cs_3foo", "NvC1a1b", "B_", "B0_", "Y",
         "D", "G_", "h", "p", "TC", "Th0_", "GR", "\n_Z", "\n_R", "\n",
     ];
-    demangler_fuzzer("parts of mangled names").run(words(&parts), demangle_lines);
+    demangler_fuzzer("parts of mangled names").run(word_inputs(&parts), demangle_lines);
 }

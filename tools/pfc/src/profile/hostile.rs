@@ -161,7 +161,7 @@ fn r1_9_processes_that_change_inherited_mappings_need_little_memory() {
         encoder.encode_mmap2(&region(5000), &sample_id(pid, 3));
     }
     encoder.encode_sample(&Sample::default(), 1);
-    Fuzzer::new("inherited mappings").check(&encoder.bytes, |records| {
+    Fuzzer::new("inherited mappings").check_input(&encoder.bytes, |records| {
         let profile = read_profile_of_records(false, records);
         assert_eq!(profile.samples.len(), 1);
     });

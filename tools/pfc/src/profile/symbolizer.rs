@@ -406,7 +406,7 @@ impl Symbolizer {
         if !files.is_empty() {
             let list: Vec<String> = files
                 .iter()
-                .map(|(f, why)| format!("{} ({why})", visible::escape_os(f)))
+                .map(|(f, why)| format!("{} ({why})", visible::escape_os_str(f)))
                 .collect();
             lines.push(format!(
                 "no names of functions in {}; install their packages of debug symbols",
@@ -416,7 +416,7 @@ impl Symbolizer {
         if !other_builds.is_empty() {
             let names = other_builds
                 .iter()
-                .map(|(file, _)| visible::escape_os(file));
+                .map(|(file, _)| visible::escape_os_str(file));
             let list: Vec<_> = names.collect();
             lines.push(format!(
                 "no names of functions in {}: the file is another build than the one that ran",
@@ -447,7 +447,7 @@ impl Symbolizer {
         }
         if !self.changed_files.is_empty() {
             let names = self.changed_files.iter();
-            let list: Vec<_> = names.map(|file| visible::escape_os(file)).collect();
+            let list: Vec<_> = names.map(|file| visible::escape_os_str(file)).collect();
             lines.push(format!(
                 "no names of functions in {}: the file has no build ID, and its contents or \
                  attributes were changed after it was mapped",

@@ -2,7 +2,7 @@
 
 //! Fuzzers of the parsers of /proc files and of the kernel's records of processes.
 
-use fuzz::{changed, Fuzzer};
+use fuzz::{changed_inputs, Fuzzer};
 
 use super::kernel_maps::parse_proc_modules;
 use super::lost::LostRecordCounts;
@@ -33,7 +33,7 @@ fn r1_9_fuzz_parsers_of_proc_files() {
             .count(),
         3
     );
-    Fuzzer::new("files of proc").run(changed(&valid), |bytes| {
+    Fuzzer::new("files of proc").run(changed_inputs(&valid), |bytes| {
         for line in text_file::split_byte_lines(bytes) {
             let _ = parse_executable_mapping(line);
         }
@@ -58,7 +58,7 @@ fn r1_9_fuzz_copying_of_process_records() {
     from.encode_lost(u64::MAX, &id);
     from.encode_lost(3, &id);
     from.encode_exit((1, 1), &id);
-    Fuzzer::new("records of processes").run(changed(&[from.bytes]), |bytes| {
+    Fuzzer::new("records of processes").run(changed_inputs(&[from.bytes]), |bytes| {
         let mut to = RecordEncoder::default();
         copy_process_records(bytes, &mut to, 2, &mut LostRecordCounts::default());
         let _ = time_of_middle_record(&to.bytes);

@@ -46,7 +46,7 @@ impl SideCommand {
                 Err(Failure::Command(program.clone(), e))
             }
             Err(e) => {
-                let action = format!("run '{}'", visible::escape_os(program));
+                let action = format!("run '{}'", visible::escape_os_str(program));
                 Err(Failure::Call(action, e))
             }
         }

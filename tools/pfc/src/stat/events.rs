@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use perfcounters::{Counters, State};
+use perfcounters::{Counters, InstanceState};
 use perfmon::RegisterMap;
 
 use super::architectural_events::ArchitecturalEvents;
@@ -284,7 +284,7 @@ impl MachineProperties {
         if let Some(Ok(raw)) = hex.map(|h| u64::from_str_radix(h, 16)) {
             return Ok(Ok(new_raw_event_code(raw, vendor)));
         }
-        let event = match libpfm::encode(name) {
+        let event = match libpfm::encode_event(name) {
             Ok(event) => event,
             Err(error) if error.is_not_found() => {
                 let hint = "; pfc pmu lists the libpfm4 tables that are searched";
@@ -293,7 +293,7 @@ impl MachineProperties {
             Err(error) => return Err(Failure::Refused(format!("'{word}': libpfm4: {error}"))),
         };
         let code = new_raw_event_code(event.select, vendor);
-        if event.kind == libpfm::Kind::Core {
+        if event.kind == libpfm::EventKind::Core {
             *requested = add_modes_of_libpfm_code(event.select, *requested);
             if *requested == Some((false, false)) {
                 return Err(Failure::Refused(format!(
@@ -302,20 +302,23 @@ impl MachineProperties {
             }
         }
         let result = match (event.kind, event.has_more) {
-            (libpfm::Kind::Core, false) if !is_event_of_fixed_counter(name, code) => Err(format!(
-                "libpfm4's code for it, {:#x}, is that of another event; use the raw code from the processor's manual",
-                code.select
-            )),
-            (libpfm::Kind::Core, false) => Ok(code),
+            (libpfm::EventKind::Core, false) if !is_event_of_fixed_counter(name, code) => {
+                Err(format!(
+                    "libpfm4's code for it, {:#x}, is that of another event; \
+                     use the raw code from the processor's manual",
+                    code.select
+                ))
+            }
+            (libpfm::EventKind::Core, false) => Ok(code),
             // An event that needs a second register is not supported. If add_counter_mask() finds
             // the second register in its tables, the error names the second register.
-            (libpfm::Kind::Core, true) => self.add_counter_mask(code).and(Err(
+            (libpfm::EventKind::Core, true) => self.add_counter_mask(code).and(Err(
                 "it needs a second register, which is not programmed".to_owned(),
             )),
-            (libpfm::Kind::System, _) => {
+            (libpfm::EventKind::System, _) => {
                 Err("it is an event of perf, not of this processor".to_owned())
             }
-            (libpfm::Kind::Other, _) => {
+            (libpfm::EventKind::Other, _) => {
                 Err("the cores of this processor do not count it".to_owned())
             }
         };
@@ -390,7 +393,7 @@ impl MachineProperties {
         let catalogue = Counters::open_path(device)?.catalogue()?;
         let instance = catalogue
             .find(name)
-            .filter(|i| i.state == State::Live)
+            .filter(|i| i.state == InstanceState::Live)
             .ok_or_else(|| Failure::no_match(name))?;
         let source = match self.has_soft_register(perfmon::FIRST_INSTANCE_REGISTER) {
             true => EventSource::Instance(instance.number),

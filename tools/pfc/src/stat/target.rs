@@ -157,7 +157,11 @@ fn describe_target(args: &StatArgs, target: &Target) -> String {
     };
     match target {
         Target::Command => {
-            let words: Vec<_> = args.command.iter().map(|w| visible::escape_os(w)).collect();
+            let words: Vec<_> = args
+                .command
+                .iter()
+                .map(|w| visible::escape_os_str(w))
+                .collect();
             format!("'{}'", words.join(" "))
         }
         Target::Cpus(_) if args.targets.cpus.is_none() => "'system wide'".to_owned(),

@@ -93,13 +93,13 @@ fn detach_all_programs(
     let wake = File::open(WAKE_FILE_PATH).map_err(wake_file_failure)?;
     let began = Instant::now();
     let timeout = Duration::from_secs(args.timeout.into());
-    let mut nr_attached = device.release(&wake)?;
+    let mut nr_attached = device.release_processes(&wake)?;
     let mut is_interrupted = false;
     while nr_attached != 0 && began.elapsed() < timeout && !is_interrupted {
         let next = Instant::now() + DETACH_POLL_INTERVAL;
         let slept = event_loop.sleep_until(next);
         is_interrupted = !slept.trying_to("wait for programs")?;
-        nr_attached = device.release(&wake)?;
+        nr_attached = device.release_processes(&wake)?;
     }
     if nr_attached == 0 {
         return Ok(());

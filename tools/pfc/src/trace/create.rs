@@ -4,10 +4,11 @@
 
 use std::collections::BTreeSet;
 
-use perfcounters::Pattern;
-use perftrace_reader::filter::{self, compile};
+use perfcounters::InstancePattern;
+use perftrace_reader::filter::{self, compile_filter};
 use perftrace_reader::{
-    Device, Error, MarkerInfo, Trace, TraceConfig, FILTER_MAX, MAX_MARKERS, PERFTRACE_DEVICE_PATH,
+    Device, Error, MarkerInfo, Trace, TraceConfig, FILTER_MAX, MAX_LISTED_MARKERS,
+    PERFTRACE_DEVICE_PATH,
 };
 
 use crate::error::Failure;
@@ -58,7 +59,7 @@ fn load_and_announce_module() {
 }
 
 fn compile_filter(text: &str) -> Result<Vec<u8>, Failure> {
-    let program = compile(text)
+    let program = compile_filter(text)
         .map_err(|error| Failure::InvalidFilter(filter_error_message(text, &error)))?;
     match program.len() <= FILTER_MAX {
         true => Ok(program),
@@ -123,7 +124,7 @@ fn no_marker_matches_message(
     let globs = globs.join(",");
     let what = match is_complete {
         true => format!("no marker matches '{globs}' yet"),
-        false => format!("none of the first {MAX_MARKERS} markers matches '{globs}'"),
+        false => format!("none of the first {MAX_LISTED_MARKERS} markers matches '{globs}'"),
     };
     let listed: Vec<&str> = names
         .iter()
@@ -142,7 +143,7 @@ fn no_marker_matches_message(
 /// Returns whether the glob matches the whole name of a marker.
 fn glob_matches_name(glob: &str, name: &str) -> bool {
     match glob.contains(['*', '?', '[', '\\']) {
-        true => Pattern::new(&[glob.to_owned()]).matches_name(name),
+        true => InstancePattern::new(&[glob.to_owned()]).matches_name(name),
         false => glob == name,
     }
 }

@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use perftrace_reader::{
-    Clock, Device, Info, MarkerInfo, ProcessInfo, ALL_USERS, FILTERED, FLIGHT, KEEP, MAX_MARKERS,
-    PAUSED, SHARED, UNSTABLE, WAIT,
+    Clock, Device, Info, MarkerInfo, ProcessInfo, ALL_USERS, FILTERED, FLIGHT, KEEP,
+    MAX_LISTED_MARKERS, PAUSED, SHARED, UNSTABLE, WAIT,
 };
 use serde_json::{json, Value};
 
@@ -118,7 +118,10 @@ fn print_markers(device: &Device, json: bool, out: &mut Out) -> Result<(), Failu
     })?;
     let groups = groups.processes_by_marker;
     if !is_complete {
-        message!("pfc: only the first {MAX_MARKERS} markers of running programs are listed; there are more");
+        message!(
+            "pfc: only the first {MAX_LISTED_MARKERS} markers of running programs are listed; \
+             there are more"
+        );
     }
     if json {
         let list: Vec<Value> = groups

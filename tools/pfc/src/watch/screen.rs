@@ -53,7 +53,7 @@ impl LiveScreen for WatchScreen {
 pub fn run(device: &Path, args: &WatchArgs, theme: Theme) -> Result<(), Failure> {
     // Dormant instances keep their rows, in grey, so that other rows do not move when a driver is
     // unloaded.
-    let pattern = args.select.pattern().dormant(true);
+    let pattern = args.select.pattern().include_dormant(true);
     let sampler = CounterSampler::open(device, pattern)?;
     if sampler.is_empty() && !args.select.patterns.is_empty() {
         return Err(Failure::no_match(&args.select.joined_patterns()));
