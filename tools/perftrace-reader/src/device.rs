@@ -14,7 +14,9 @@ use crate::abi;
 use crate::error::Error;
 use crate::source::{BufferId, Chunk, Info, MarkerInfo, ProcessInfo, Source};
 use trace_rules::abi::flag::ALL_USERS;
-use trace_rules::abi::{self as raw, Create, Describe, Process, Read, Release, BYTES_MAX, ENDED};
+use trace_rules::abi::{
+    self as raw, Create, Describe, Process, Read, Release, ENDED, MAX_BUFFER_BYTES,
+};
 
 /// Path of the device for user-space tracing.
 pub const PERFTRACE_DEVICE_PATH: &str = "/dev/perftrace";
@@ -246,7 +248,9 @@ impl Source for Trace {
                     return Ok(None);
                 }
                 Err(Errno::INTR | Errno::AGAIN) => {}
-                Err(Errno::NOSPC) if raw.bytes as usize > to.len() && raw.bytes <= BYTES_MAX => {
+                Err(Errno::NOSPC)
+                    if raw.bytes as usize > to.len() && raw.bytes <= MAX_BUFFER_BYTES =>
+                {
                     to.resize(raw.bytes as usize, 0);
                 }
                 Err(Errno::BUSY) => return Err(Error::Busy),
