@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use perfcounters::InstancePattern;
-use perftrace_reader::filter::{self, compile_filter};
+use perftrace_reader::filter;
 use perftrace_reader::{
     Device, Error, MarkerInfo, Trace, TraceConfig, FILTER_MAX, MAX_LISTED_MARKERS,
     PERFTRACE_DEVICE_PATH,
@@ -17,7 +17,7 @@ use crate::trace::args::TraceConfigArgs;
 use crate::trace::arm;
 
 /// Maximum number of markers that the warning lists if no marker matches the user's globs.
-const MAX_LISTED_MARKERS: usize = 12;
+const MAX_SHOWN_NAMES: usize = 12;
 
 /// Creates the trace. Prints a warning if no running program has a marker that matches the globs of
 /// the trace.
@@ -59,7 +59,7 @@ fn load_and_announce_module() {
 }
 
 fn compile_filter(text: &str) -> Result<Vec<u8>, Failure> {
-    let program = compile_filter(text)
+    let program = filter::compile_filter(text)
         .map_err(|error| Failure::InvalidFilter(filter_error_message(text, &error)))?;
     match program.len() <= FILTER_MAX {
         true => Ok(program),
@@ -128,10 +128,10 @@ fn no_marker_matches_message(
     };
     let listed: Vec<&str> = names
         .iter()
-        .take(MAX_LISTED_MARKERS)
+        .take(MAX_SHOWN_NAMES)
         .map(String::as_str)
         .collect();
-    let more = match names.len().saturating_sub(MAX_LISTED_MARKERS) {
+    let more = match names.len().saturating_sub(MAX_SHOWN_NAMES) {
         0 if is_complete => String::new(),
         0 => " and more".to_owned(),
         n => format!(" and {n} more (pfc trace list --markers)"),
