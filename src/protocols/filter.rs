@@ -475,22 +475,22 @@ pub fn text(array: &[u8]) -> Option<&[u8]> {
 }
 
 /// Returns true if `name` is a valid name of a marker, "provider:event".
-pub fn check_name(name: &[u8]) -> bool {
+pub fn is_valid_marker_name(name: &[u8]) -> bool {
     let mut parts = name.splitn(2, |&byte| byte == b':');
     name.len() < NAME_MAX
-        && parts.next().is_some_and(check_event)
-        && parts.next().is_some_and(check_event)
+        && parts.next().is_some_and(is_valid_event_name)
+        && parts.next().is_some_and(is_valid_event_name)
 }
 
 /// Returns true if `name` is a valid name of an event, a provider or a trace.
-pub fn check_event(name: &[u8]) -> bool {
+pub fn is_valid_event_name(name: &[u8]) -> bool {
     let good = |&byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
     !name.is_empty() && name.len() < NAME_MAX && name.iter().all(good)
 }
 
 /// Returns true if `list` is a valid list of globs, separated by single blanks. An empty list is
 /// valid.
-pub fn check_globs(list: &[u8]) -> bool {
+pub fn is_valid_glob_list(list: &[u8]) -> bool {
     // The length of a glob is limited, because a long character class makes matching slow: for each
     // byte of a name, matching may search the whole class.
     let length = 1..=NAME_MAX;
@@ -500,7 +500,7 @@ pub fn check_globs(list: &[u8]) -> bool {
 
 /// Returns true if `fields` is a valid list of a marker's fields, "name:type", separated by single
 /// blanks. An empty list is valid.
-pub fn check_fields(fields: &[u8]) -> bool {
+pub fn is_valid_field_list(fields: &[u8]) -> bool {
     if fields.len() >= FIELDS_MAX {
         return false;
     }

@@ -327,7 +327,7 @@ impl Writer {
     /// Counts a record that was not written because the ring is full or paused. Returns `Full` if
     /// the reader should be woken, otherwise `Lost`.
     #[cold]
-    fn lose_record<D: ?Sized>(&mut self, ring: &Shared<'_, D>) -> WriteResult {
+    fn count_unwritten_record<D: ?Sized>(&mut self, ring: &Shared<'_, D>) -> WriteResult {
         self.add_lost(ring, 1);
         if self.watermark != 0 && self.bytes_since_wakeup != 0 {
             self.bytes_since_wakeup = 0;
@@ -339,7 +339,7 @@ impl Writer {
     /// Writes a `LOST` record, which reports how many records were lost since the last record was
     /// written.
     #[cold]
-    fn put_lost<D: Data + ?Sized>(&mut self, ring: &Shared<'_, D>) {
+    fn write_lost_record<D: Data + ?Sized>(&mut self, ring: &Shared<'_, D>) {
         let untold = core::mem::take(&mut self.unreported_lost);
         self.put(ring, LOST, 16, &[&[untold]]);
     }
@@ -371,10 +371,10 @@ impl Writer {
         let room = self.free_bytes(ring);
         let first = if self.unreported_lost != 0 { 16 } else { 0 };
         if bytes.wrapping_add(first) > room || ring.page.paused.load_relaxed() != 0 {
-            return self.lose_record(ring);
+            return self.count_unwritten_record(ring);
         }
         if self.unreported_lost != 0 {
-            self.put_lost(ring);
+            self.write_lost_record(ring);
         }
         self.put(ring, kind, bytes, parts);
         let bytes = bytes.wrapping_add(first);

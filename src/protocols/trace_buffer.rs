@@ -85,7 +85,11 @@ pub struct CorruptCounts {
 
 /// Returns the range written since the position `since`, in a buffer of `bytes` bytes, a power of
 /// two.
-pub fn unread_range(counts: &Counts, since: u64, bytes: u32) -> Result<BufferRange, CorruptCounts> {
+pub fn unread_stream_range(
+    counts: &Counts,
+    since: u64,
+    bytes: u32,
+) -> Result<BufferRange, CorruptCounts> {
     let [head, ..] = counts;
     // Acquire: pairs with the store that commits a record. All records before the loaded head are
     // complete.
@@ -107,7 +111,7 @@ pub fn unread_range(counts: &Counts, since: u64, bytes: u32) -> Result<BufferRan
 /// Returns the range of all records of a flight recorder. The range begins with the newest record,
 /// and its last record may be incomplete. After the range is copied, [`valid_bytes`] returns how
 /// many bytes of the copy are valid.
-pub fn flight_range(counts: &Counts, bytes: u32) -> Result<BufferRange, CorruptCounts> {
+pub fn flight_recorder_range(counts: &Counts, bytes: u32) -> Result<BufferRange, CorruptCounts> {
     let [head, ..] = counts;
     // Acquire: pairs with the store that commits a record. All records from the loaded head on are
     // complete unless a writer has begun to overwrite them.
@@ -223,7 +227,7 @@ impl<'a, F: Fn(usize) -> Option<&'a Word>> Writer<'a, F> {
             self.put(at, *word);
             at = at.wrapping_add(8);
         }
-        // Release: pairs with the acquire in [`unread_range`].
+        // Release: pairs with the acquire in [`unread_stream_range`].
         head.store_release(at);
     }
 
@@ -255,7 +259,7 @@ impl<'a, F: Fn(usize) -> Option<&'a Word>> Writer<'a, F> {
             self.put(at, *word);
             at = at.wrapping_add(8);
         }
-        // Release: pairs with the acquire in [`flight_range`].
+        // Release: pairs with the acquire in [`flight_recorder_range`].
         head.store_release(begin);
     }
 

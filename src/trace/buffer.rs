@@ -218,7 +218,7 @@ impl Buffer {
     /// includes the size of the buffer.
     pub(crate) fn readable(&self) -> Option<BufferRange> {
         if self.flight {
-            return match trace_buffer::flight_range(self.counts(), self.bytes) {
+            return match trace_buffer::flight_recorder_range(self.counts(), self.bytes) {
                 Ok(span) => (span.bytes != 0).then_some(span),
                 Err(_) => {
                     // The number of discarded bytes is stored, not added: every read of a flight
@@ -229,7 +229,7 @@ impl Buffer {
             };
         }
         let since = self.read_position.load_relaxed();
-        match trace_buffer::unread_range(self.counts(), since, self.bytes) {
+        match trace_buffer::unread_stream_range(self.counts(), since, self.bytes) {
             Ok(span) => (span.bytes != 0).then_some(span),
             Err(corrupt) => {
                 let cut = self.cut.load_relaxed().wrapping_add(self.bytes.into());

@@ -26,7 +26,7 @@ use protocols::structure::FromBytes;
 use protocols::trace_buffer::BufferRange;
 use trace_rules::abi::{
     self, call, Attach, Create, Describe, Info, Marker, Markers, Notify, Process, Read, Release,
-    Room, FILTER_MAX, NO_NUMBER, NR_MARKERS,
+    Room, FILTER_MAX, NO_MARKER_NUMBER, NR_MARKERS,
 };
 
 use crate::buffer::Buffer;
@@ -351,7 +351,7 @@ fn attach(file: &LocalFile, opened: &DeviceFile, arg: UserPtr) -> Result {
     };
     opened.set_role(make, |_| ())?;
     attach.nr_cpus = base::cpu::nr_cpu_ids();
-    attach.stride = abi::STRIDE;
+    attach.stride = abi::BUFFER_STRIDE_SHIFT;
     attach.bytes = process_calls::buffer_area_bytes();
     write(arg, &attach)
 }
@@ -387,7 +387,7 @@ fn register(key: u64, arg: UserPtr, on: bool) -> Result {
         if let Err(error) = write_all(UserPtr::from_addr(at), &markers) {
             // The caller did not get the numbers of the markers, because the copy to user space
             // failed. The markers are therefore unregistered again.
-            for marker in markers.iter().filter(|m| m.number != NO_NUMBER) {
+            for marker in markers.iter().filter(|m| m.number != NO_MARKER_NUMBER) {
                 let _ = process_calls::unregister(key, marker.number);
             }
             return Err(error);

@@ -160,7 +160,7 @@ fn insert_page<T>(
         return Some(put(page.unwrap_or(zeroes)));
     }
     let place = place.checked_sub(map::BUFFERS / PAGE as u64)?;
-    let pages = 1u64 << (abi::STRIDE - PAGE.ilog2());
+    let pages = 1u64 << (abi::BUFFER_STRIDE_SHIFT - PAGE.ilog2());
     let (buffer, number) = (place / pages, (place % pages) as usize);
     let slot = buffer.checked_div(cpu::nr_cpu_ids().into())?;
     let cpu = buffer.wrapping_sub(slot.wrapping_mul(cpu::nr_cpu_ids().into())) as usize;

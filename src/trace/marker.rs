@@ -76,7 +76,7 @@ fn checked_marker_texts(marker: &Marker) -> Result<(&[u8], &[u8])> {
     let name = filter::text(&marker.name).ok_or(EINVAL)?;
     let fields = filter::text(&marker.fields).ok_or(EINVAL)?;
     let kernels = name.starts_with(b"kernel:");
-    if kernels || !filter::check_name(name) || !filter::check_fields(fields) {
+    if kernels || !filter::is_valid_marker_name(name) || !filter::is_valid_field_list(fields) {
         return Err(EINVAL);
     }
     Ok((name, fields))

@@ -303,7 +303,7 @@ impl Process {
             return;
         };
         self.mapped_slots &= !bit;
-        let bytes = u64::from(cpu::nr_cpu_ids()) << abi::STRIDE;
+        let bytes = u64::from(cpu::nr_cpu_ids()) << abi::BUFFER_STRIDE_SHIFT;
         let at = |from: u64, each: u64| {
             let within = (slot as u64).wrapping_mul(each).wrapping_add(from);
             process_range_start(self.base_key).wrapping_add(within)

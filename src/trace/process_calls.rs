@@ -7,7 +7,7 @@ use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KBox;
 use kernel::prelude::*;
 use kernel::sync::Arc;
-use trace_rules::abi::{self, flag, Marker, KEY_SHARED, NO_NUMBER, NR_TRACES};
+use trace_rules::abi::{self, flag, Marker, KEY_SHARED, NO_MARKER_NUMBER, NR_TRACES};
 
 use crate::children;
 use crate::ends::end_process;
@@ -252,7 +252,7 @@ pub(crate) fn register(key: u64, marker: &mut Marker) -> Result {
     }
     (marker.number, marker.error) = match &linked {
         Ok(number) => (*number as u32, 0),
-        Err(error) => (NO_NUMBER, error.to_errno().unsigned_abs()),
+        Err(error) => (NO_MARKER_NUMBER, error.to_errno().unsigned_abs()),
     };
     linked.map(|_| ())
 }
@@ -339,5 +339,5 @@ const PERMISSION_RECHECK_NS: u64 = 1_000_000_000;
 
 /// Returns the size in bytes of the area in which a process maps its buffers.
 pub(crate) fn buffer_area_bytes() -> u64 {
-    (u64::from(cpu::nr_cpu_ids()) << abi::STRIDE).wrapping_mul(NR_TRACES as u64)
+    (u64::from(cpu::nr_cpu_ids()) << abi::BUFFER_STRIDE_SHIFT).wrapping_mul(NR_TRACES as u64)
 }

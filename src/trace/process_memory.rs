@@ -94,7 +94,7 @@ impl ProcessPages {
         let first = Control {
             version: abi::VERSION,
             nr_cpus: cpu::nr_cpu_ids(),
-            stride: abi::STRIDE,
+            stride: abi::BUFFER_STRIDE_SHIFT,
             clock: clock.is_monotonic().into(),
             key,
             offset: clock::time_namespace_offset_ns() as u64,

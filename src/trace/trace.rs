@@ -187,8 +187,8 @@ impl Trace {
         let name = filter::text(&create.name).ok_or(EINVAL)?;
         let globs = filter::text(&create.markers).ok_or(EINVAL)?;
         if create.flags & !flag::ALL != 0
-            || !filter::check_event(name)
-            || !filter::check_globs(globs)
+            || !filter::is_valid_event_name(name)
+            || !filter::is_valid_glob_list(globs)
             || (create.flags & flag::WAIT != 0 && create.flags & FLAGS_WITHOUT_WAIT != 0)
             || create.flags & EXCLUSIVE_FLAGS == EXCLUSIVE_FLAGS
             || (create.flags & flag::WAIT == 0 && create.wait_ms != 0)
@@ -201,7 +201,8 @@ impl Trace {
             (0, _) => 1 << 20,
             (bytes, _) => bytes,
         };
-        if !bytes.is_power_of_two() || !(abi::BYTES_MIN..=abi::BYTES_MAX).contains(&bytes) {
+        let sizes = abi::MIN_BUFFER_BYTES..=abi::MAX_BUFFER_BYTES;
+        if !bytes.is_power_of_two() || !sizes.contains(&bytes) {
             return Err(EINVAL);
         }
         if create.flags & flag::ALL_USERS != 0 && !access::is_perfmon_capable() {

@@ -6,7 +6,7 @@ use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KBox;
 use kernel::prelude::*;
 use perfmon_rules::abi::MAX_VALUES;
-use perfmon_rules::messages::Queue;
+use perfmon_rules::messages::MessageQueue;
 use perfmon_rules::register_bitmap::PmdSet;
 
 use crate::sample_buffer::Buffer;
@@ -18,7 +18,7 @@ pub(crate) struct Sampling {
     pub(crate) values: KBox<[u64; MAX_VALUES]>,
     /// The sampling buffer, or `None` for a context without a sampling format.
     pub(crate) buffer: Option<KBox<Buffer>>,
-    pub(crate) queue: Queue,
+    pub(crate) queue: MessageQueue,
     /// True if the context is masked: it does not count until `PERFMON_RESTART`.
     pub(crate) masked: bool,
     /// The PMDs (data registers) that have overflowed and that `PERFMON_RESTART` will reset.
@@ -49,7 +49,7 @@ impl Sampling {
     /// Creates the sampling state of a new context. If the context has no sampling format, its
     /// message queue has a depth of 8.
     pub(crate) fn new(buffer: Option<KBox<Buffer>>) -> Result<Self> {
-        let mut queue = Queue::default();
+        let mut queue = MessageQueue::default();
         queue.set_depth(buffer.as_ref().map_or(8, |b| b.format().queue_depth()));
         Ok(Self {
             values: KBox::new([0; MAX_VALUES], GFP_KERNEL_ACCOUNT)?,

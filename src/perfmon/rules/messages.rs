@@ -6,14 +6,14 @@ use crate::abi::{Message, END, EVICTED, FAULT};
 
 /// A queue of messages that the reader of a context has not read yet.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Queue {
+pub struct MessageQueue {
     slots: [Message; Self::CAPACITY],
     first: usize,
     nr: usize,
     depth: usize,
 }
 
-impl Queue {
+impl MessageQueue {
     /// Capacity of the queue in messages: the maximum depth, and two slots that are reserved for
     /// [`END`], [`FAULT`] and [`EVICTED`].
     pub const CAPACITY: usize = 32;

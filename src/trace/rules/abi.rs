@@ -13,13 +13,13 @@ pub const NR_TRACES: usize = 16;
 /// Maximum number of markers that a process can register during its lifetime.
 pub const NR_MARKERS: usize = 4096;
 /// The number that is returned for a marker whose registration was refused.
-pub const NO_NUMBER: u32 = u32::MAX;
+pub const NO_MARKER_NUMBER: u32 = u32::MAX;
 /// Minimum size of a buffer's area for records, in bytes.
-pub const BYTES_MIN: u32 = 4096;
+pub const MIN_BUFFER_BYTES: u32 = 4096;
 /// Maximum size of a buffer's area for records, in bytes.
-pub const BYTES_MAX: u32 = 4 << 20;
+pub const MAX_BUFFER_BYTES: u32 = 4 << 20;
 /// log2 of the distance in bytes between two buffers in the mapping.
-pub const STRIDE: u32 = 23;
+pub const BUFFER_STRIDE_SHIFT: u32 = 23;
 
 /// Offsets in the memory that a process maps, in bytes.
 pub mod map {

@@ -7,7 +7,7 @@
 use std::io;
 
 use perftrace::event;
-use perftrace::simulate::{attach_to, Config, Kernel};
+use perftrace::simulate::{self, attach_to_simulated_kernel, SimulatedKernelConfig};
 
 pub use perftrace::simulate::FLIGHT;
 
@@ -60,15 +60,15 @@ pub fn record_text_events(n: u32) -> io::Result<()> {
 /// The simulated kernel that traces the events. A program attaches to one simulated kernel, and
 /// cannot attach again.
 #[derive(Clone, Copy)]
-pub struct SimulatedKernel(&'static Kernel);
+pub struct SimulatedKernel(&'static simulate::SimulatedKernel);
 
 impl SimulatedKernel {
     /// Attaches to a simulated kernel with this number of CPUs.
     pub fn new(nr_cpus: u32) -> Self {
-        Self(attach_to(Config {
+        Self(attach_to_simulated_kernel(SimulatedKernelConfig {
             nr_cpus,
             stride: 21,
-            ..Config::default()
+            ..SimulatedKernelConfig::default()
         }))
     }
 
@@ -83,19 +83,19 @@ impl SimulatedKernel {
         measure: impl FnOnce(&mut dyn FnMut(u32) -> io::Result<()>) -> io::Result<()>,
     ) -> io::Result<()> {
         if let Some(flags) = flags {
-            self.0.start(TRACE_SLOT, flags, BUFFER_BYTES);
+            self.0.start_trace(TRACE_SLOT, flags, BUFFER_BYTES);
         }
         // Access all pages, so that no page fault occurs during the measurement.
         for _ in 0..8 {
-            self.0.discard(TRACE_SLOT);
+            self.0.discard_records(TRACE_SLOT);
             run(EVENTS_TO_FILL_BUFFER_TWICE / 8)?;
         }
         let measured = measure(&mut |n| {
-            self.0.discard(TRACE_SLOT);
+            self.0.discard_records(TRACE_SLOT);
             run(n)
         });
         if flags.is_some() {
-            self.0.end(TRACE_SLOT);
+            self.0.end_trace(TRACE_SLOT);
         }
         measured
     }

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::thread::sleep;
 use std::time::Duration;
 
-use perfcounters::{Counters, Pattern, Selection, Stamp};
+use perfcounters::{Counters, InstancePattern, Selection, SnapshotStamp};
 use perfmon::Pmd;
 use rustix::thread::{sched_setaffinity, CpuSet};
 
@@ -117,13 +117,21 @@ impl Guest {
     /// Measures a snapshot of 1,000 counters by the library's reader.
     pub fn measure_snapshot(
         &self,
-        fill: impl Fn(&Counters, &Selection, &mut Vec<i64>) -> Result<Stamp, perfcounters::Error>,
+        fill: impl Fn(
+            &Counters,
+            &Selection,
+            &mut Vec<i64>,
+        ) -> Result<SnapshotStamp, perfcounters::Error>,
     ) -> io::Result<()> {
         let broke = |e: perfcounters::Error| io::Error::other(e.to_string());
         let mut counters = Counters::open().map_err(broke)?;
-        let selection = counters.select(&Pattern::new(["bench/*"])).map_err(broke)?;
+        let selection = counters
+            .select(&InstancePattern::new(["bench/*"]))
+            .map_err(broke)?;
         let mut values = Vec::new();
-        counters.fill(&selection, &mut values).map_err(broke)?;
+        counters
+            .copy_consistent_values(&selection, &mut values)
+            .map_err(broke)?;
         let nr = values.len() as u64;
         self.measure_operation(nr, &mut |n| {
             (0..n)
@@ -250,7 +258,7 @@ impl Guest {
     /// system call.
     pub fn measure_self_page_read(&self) -> io::Result<()> {
         let context = start_counting_context(COUNTERS_PER_THREAD)?;
-        let page = perfmon::selfpage::Mapping::new(context.as_fd().as_raw_fd())
+        let page = perfmon::selfpage::SelfPageMapping::new(context.as_fd().as_raw_fd())
             .map_err(io::Error::from_raw_os_error)?;
         self.measure_operation(1, &mut |n| {
             (0..n).try_for_each(|_| match page.counter(0) {

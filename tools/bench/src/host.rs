@@ -8,8 +8,8 @@ use std::hint::black_box;
 use std::io;
 use std::time::Instant;
 
-use perfcounters::fake::Fake;
-use perfcounters::{Counters, Pattern};
+use perfcounters::fake::FakeCounters;
+use perfcounters::{Counters, InstancePattern};
 use protocols::sync::Word;
 use rustix::thread::{sched_getcpu, sched_setaffinity, CpuSet};
 
@@ -96,7 +96,7 @@ fn compare_sides(
 /// The library's reader on simulated counter pages. The simulated counter pages are an anonymous
 /// file in memory (memfd), which the registry code of the kernel modules maintains.
 struct SimulatedPageReader {
-    _fake: Fake,
+    _fake: FakeCounters,
     counters: Counters,
     selection: std::sync::Arc<perfcounters::Selection>,
     values: Vec<i64>,
@@ -104,7 +104,7 @@ struct SimulatedPageReader {
 
 impl SimulatedPageReader {
     fn new(nr_cpus: u32) -> io::Result<Self> {
-        let (mut fake, path) = Fake::in_memory(nr_cpus, 1)?;
+        let (mut fake, path) = FakeCounters::in_memory(nr_cpus, 1)?;
         for n in 0..NR_COUNTERS {
             let instance = fake
                 .add_counter(&format!("bench/c{n:05}"))
@@ -114,10 +114,12 @@ impl SimulatedPageReader {
             }
         }
         let mut counters = Counters::open_path(path).map_err(other_error)?;
-        let selection = counters.select(&Pattern::all()).map_err(other_error)?;
+        let selection = counters
+            .select(&InstancePattern::all())
+            .map_err(other_error)?;
         let mut values = Vec::new();
         counters
-            .fill(&selection, &mut values)
+            .copy_consistent_values(&selection, &mut values)
             .map_err(other_error)?;
         Ok(Self {
             _fake: fake,
@@ -132,14 +134,18 @@ impl SimulatedPageReader {
     }
 
     fn read_checked(&mut self) -> io::Result<()> {
-        let read = self.counters.fill(&self.selection, &mut self.values);
+        let read = self
+            .counters
+            .copy_consistent_values(&self.selection, &mut self.values);
         read.map_err(other_error)?;
         black_box(&self.values);
         Ok(())
     }
 
     fn read_unchecked(&mut self) -> io::Result<()> {
-        let read = self.counters.fill_each(&self.selection, &mut self.values);
+        let read = self
+            .counters
+            .copy_values_one_by_one(&self.selection, &mut self.values);
         read.map_err(other_error)?;
         black_box(&self.values);
         Ok(())
@@ -172,7 +178,7 @@ pub fn compare_with_perf_read(count: usize) -> io::Result<TimeRatio> {
 /// Compares plain loads of the counter pages with perf. The measured loop adds the values up in a
 /// register, and does not copy them as the library does.
 pub fn compare_loads_with_perf_read() -> io::Result<TimeRatio> {
-    let (mut fake, path) = Fake::in_memory(2, 1)?;
+    let (mut fake, path) = FakeCounters::in_memory(2, 1)?;
     for n in 0..NR_COUNTERS {
         fake.add_counter(&format!("bench/c{n:05}"))
             .map_err(|e| io::Error::other(e.advice()))?;

@@ -137,9 +137,9 @@ pub const OPERATIONS: &[Operation] = &[
 
     row("self_check_user", "", In(First, |g| g.measure_loop(run_nop_rounds))),
     row("snapshot", "**snapshot** of 1,000 counters on all CPUs, checked",
-        In(First, |g| g.measure_snapshot(Counters::fill))),
+        In(First, |g| g.measure_snapshot(Counters::copy_consistent_values))),
     row("snapshot_unchecked", "snapshot without the seqflag check",
-        In(First, |g| g.measure_snapshot(Counters::fill_each))),
+        In(First, |g| g.measure_snapshot(Counters::copy_values_one_by_one))),
     row("bpf_batch", "BPF per-CPU array, batch lookup", In(Last, |g| g.measure_bpf_batch_lookup())),
     row("bpf_lookup", "BPF per-CPU array, one lookup", In(Last, |g| g.measure_bpf_lookup())),
     row("perf_read_16", "perf_event read(), own CPU, a group of 16",

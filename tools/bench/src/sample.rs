@@ -41,7 +41,7 @@ fn start_sampling_context(
     argument[..8].copy_from_slice(&(RING_DATA_PAGES as u64 * 4096).to_ne_bytes());
     // The value 2 in perfmon_ring_arg.flags means that the ring is overwritten.
     argument[8] = 2;
-    let context = Context::create_format(Scope::Thread, format, &argument)?;
+    let context = Context::create_with_format(Scope::Thread, format, &argument)?;
     context.write_pmcs(pmcs)?;
     context.write_sampling_pmds(&[pmd])?;
     context.load(gettid().as_raw_nonzero().get() as u32)?;

@@ -65,7 +65,7 @@ impl AlternatingSets for TwoEventSets {
             set_timeout: 1_000_000,
             ..SetDesc::default()
         };
-        context.create_sets(&mut [set(0), set(1)])?;
+        context.create_event_sets(&mut [set(0), set(1)])?;
         for set in [0, 1] {
             let value = |n| RegisterValue::new(n, AMD_INSTRUCTIONS).in_set(set);
             let values: Vec<RegisterValue> = (0..COUNTERS_PER_THREAD).map(value).collect();
@@ -78,7 +78,7 @@ impl AlternatingSets for TwoEventSets {
 
     /// Returns the number of times that each set was loaded.
     fn read_set_counts(&mut self) -> io::Result<[u64; 2]> {
-        match self.0.set_infos(&[0, 1])?[..] {
+        match self.0.read_set_infos(&[0, 1])?[..] {
             [first, second] => Ok([first.set_runs, second.set_runs]),
             _ => Err(io::Error::other("the context does not have two event sets")),
         }

@@ -13,7 +13,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use perfmon::area::Area;
+use perfmon::area::MappedArea;
 use protocols::sync::Word;
 
 /// Reads the time stamp counter; in a guest with icount, the counter counts instructions. The
@@ -285,7 +285,7 @@ impl AttachedBpfProgram {
 /// the value closes the event.
 pub struct PerfRing {
     _event: File,
-    _area: Area,
+    _area: MappedArea,
 }
 
 impl PerfRing {
@@ -307,8 +307,8 @@ pub fn map_file_words(file: &File, words: usize) -> io::Result<&'static [Word]> 
     Ok(Box::leak(Box::new(map_file(file, words * 8)?)).words())
 }
 
-fn map_file(file: &File, bytes: usize) -> io::Result<Area> {
-    Area::new(file.as_raw_fd(), 0, bytes).map_err(io::Error::from_raw_os_error)
+fn map_file(file: &File, bytes: usize) -> io::Result<MappedArea> {
+    MappedArea::new(file.as_raw_fd(), 0, bytes).map_err(io::Error::from_raw_os_error)
 }
 
 /// Sixteen values of this thread, each in a cache line of its own, which are addressed by %gs like

@@ -106,7 +106,7 @@ pub fn arbitrary() -> BoxedStrategy<Input> {
 }
 
 /// Generates arbitrary bytes, and changed copies of valid inputs.
-pub fn changed(valid: &[Vec<u8>]) -> BoxedStrategy<Input> {
+pub fn changed_inputs(valid: &[Vec<u8>]) -> BoxedStrategy<Input> {
     let valid: Rc<[Vec<u8>]> = valid.to_vec().into();
     if valid.is_empty() {
         return arbitrary();
@@ -125,7 +125,7 @@ pub fn changed(valid: &[Vec<u8>]) -> BoxedStrategy<Input> {
 
 /// Generates inputs for parsers of text: the given words, random bytes and random numbers, in any
 /// order.
-pub fn words(words: &[&str]) -> BoxedStrategy<Input> {
+pub fn word_inputs(words: &[&str]) -> BoxedStrategy<Input> {
     let words: Vec<Vec<u8>> = words.iter().map(|w| w.as_bytes().to_vec()).collect();
     let word = prop_oneof![
         12 => proptest::sample::select(words),

@@ -12,8 +12,8 @@
 //!
 //! #[test]
 //! fn parser_any_bytes_are_read_or_refused() {
-//!     fuzz::Fuzzer::new("parser").run(fuzz::changed(&[b"a valid input".to_vec()]), |bytes| {
-//!         let _ = parse(bytes);
+//!     fuzz::Fuzzer::new("parser").run(fuzz::changed_inputs(&[b"a valid input".to_vec()]), |bytes|
+//!     { let _ = parse(bytes);
 //!     });
 //! }
 //! ```
@@ -44,7 +44,7 @@ use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 use rustix::time::{clock_gettime, ClockId};
 
-pub use input::{arbitrary, changed, words, Input};
+pub use input::{arbitrary, changed_inputs, word_inputs, Input};
 pub use memory::CountingAllocator;
 
 /// The default size in bytes of the stack on which a parser runs. The stack of a parser is much
@@ -116,7 +116,7 @@ impl Fuzzer {
     /// Sets the limit on the memory of the parser in bytes. The limit is the sum of `memory` and,
     /// for each byte of the input, `memory_per_byte`.
     #[must_use]
-    pub fn memory(self, memory: usize, memory_per_byte: usize) -> Self {
+    pub fn memory_limit(self, memory: usize, memory_per_byte: usize) -> Self {
         Self {
             memory,
             memory_per_byte,
@@ -184,7 +184,7 @@ impl Fuzzer {
     /// # Panics
     ///
     /// Panics if the parser panics or exceeds a limit.
-    pub fn check(&self, bytes: &[u8], parse: impl Fn(&[u8]) + Sync) {
+    pub fn check_input(&self, bytes: &[u8], parse: impl Fn(&[u8]) + Sync) {
         let result = self.run_case(bytes, &parse);
         result.unwrap_or_else(|why| panic!("{}: {why}", self.name));
     }
@@ -305,7 +305,7 @@ mod tests {
     static ALLOCATOR: CountingAllocator = CountingAllocator;
 
     fn run_case_of(parse: impl Fn(&[u8]) + Sync) -> Result<(), String> {
-        let fuzzer = Fuzzer::new("self test").memory(1 << 20, 16);
+        let fuzzer = Fuzzer::new("self test").memory_limit(1 << 20, 16);
         fuzzer.run_case(b"abc", &parse).map(|_| ())
     }
 
@@ -330,7 +330,7 @@ mod tests {
 
     #[test]
     fn fuzz_failing_input_is_made_smaller() {
-        let inputs = changed(&[b"0123456789".repeat(5)]);
+        let inputs = changed_inputs(&[b"0123456789".repeat(5)]);
         let run = AssertUnwindSafe(|| {
             Fuzzer::new("self test").run(inputs, |bytes| {
                 assert!(bytes.len() < 100);

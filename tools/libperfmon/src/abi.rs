@@ -8,7 +8,7 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 use core::ops::Deref;
 use core::ptr::{null, NonNull};
 
-use perfmon::selfpage::{read_counter, Mapping, SelfPage};
+use perfmon::selfpage::{read_counter, SelfPage, SelfPageMapping};
 use perfmon_rules::abi::{
     Ctx, Load, Pmc, Pmd, Runs, SetDesc, SetInfo, Start, Status, CREATE_EVTSETS, DELETE_EVTSETS,
     GETINFO_EVTSETS, LOAD, PAUSE, READ_PMDS, READ_RUNS, RESTART, START, STATUS, STOP, UNLOAD,
@@ -207,7 +207,7 @@ pub unsafe extern "C" fn pfm_read_runs(fd: c_int, sets: *mut Runs, n: c_int) -> 
 /// `page` is valid for writes.
 #[no_mangle]
 pub unsafe extern "C" fn pfm_self_map(fd: c_int, page: *mut NonNull<SelfPage>) -> c_int {
-    match Mapping::new(fd) {
+    match SelfPageMapping::new(fd) {
         Ok(mapping) => {
             // SAFETY: By the function's contract `page` is valid for writes.
             unsafe { page.write(mapping.into_raw()) };
@@ -229,7 +229,7 @@ pub unsafe extern "C" fn pfm_self_unmap(page: Option<NonNull<SelfPage>>) -> c_in
     match page {
         Some(page) => {
             // SAFETY: By the function's contract `page` is from `into_raw()` and is not used again.
-            drop(unsafe { Mapping::from_raw(page) });
+            drop(unsafe { SelfPageMapping::from_raw(page) });
             0
         }
         None => fail_with_errno(libc::EINVAL),

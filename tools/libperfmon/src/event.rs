@@ -9,7 +9,8 @@ use core::ffi::c_int;
 use core::mem::MaybeUninit;
 
 use perfmon::constraints::{
-    amd_counters, amd_missing, intel_counters, intel_missing, is_intel_fixed_only,
+    amd_counter_mask, amd_missing_resource, intel_counter_mask, intel_missing_resource,
+    is_intel_fixed_only,
 };
 use perfmon_rules::abi::{Pmc, VECTOR_MAX};
 
@@ -113,12 +114,12 @@ impl Processor {
         let (missing, counters) = match self.is_intel {
             true if is_intel_fixed_only(select) => return false,
             true => (
-                intel_missing(self.family, self.model, select),
-                intel_counters(self.family, self.model, select),
+                intel_missing_resource(self.family, self.model, select),
+                intel_counter_mask(self.family, self.model, select),
             ),
             false => (
-                amd_missing(self.family, select),
-                amd_counters(self.family, select),
+                amd_missing_resource(self.family, select),
+                amd_counter_mask(self.family, select),
             ),
         };
         missing.is_none() && (counters >> counter) & 1 != 0

@@ -120,7 +120,7 @@ fn initialize_libpfm() -> Result<(), Error> {
 
 /// A table of events, which describes one PMU that libpfm knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Table {
+pub struct EventTable {
     /// Name of the table in libpfm; `name::EVENT` is the full name of an event.
     pub name: String,
     /// Description of the PMU or processor.
@@ -138,13 +138,13 @@ pub struct Table {
 /// # Errors
 ///
 /// Returns the error of pfm_initialize().
-pub fn tables() -> Result<Vec<Table>, Error> {
+pub fn list_event_tables() -> Result<Vec<EventTable>, Error> {
     initialize_libpfm()?;
     let mut tables = Vec::new();
     for number in 0.. {
         let (code, info) = read_pmu_info(number);
         match code {
-            0 if info.flags & 1 != 0 => tables.push(Table {
+            0 if info.flags & 1 != 0 => tables.push(EventTable {
                 name: copy_c_string(info.name),
                 description: copy_c_string(info.desc),
                 events: info.nevents.unsigned_abs(),
@@ -191,7 +191,7 @@ fn copy_c_string(at: *const c_char) -> String {
 
 /// The kind of events in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum EventKind {
     /// Events of the processor core.
     Core,
     /// Events of the operating system. The encoding of an event of the operating system is not a
@@ -212,7 +212,7 @@ pub struct Encoding {
     /// True if the event needs values in other registers as well.
     pub has_more: bool,
     /// Kind of the table that the event is in.
-    pub kind: Kind,
+    pub kind: EventKind,
 }
 
 /// Returns the encoding of the event with the given name.
@@ -220,7 +220,7 @@ pub struct Encoding {
 /// # Errors
 ///
 /// Returns the error of libpfm; see [`Error::is_not_found`].
-pub fn encode(event: &str) -> Result<Encoding, Error> {
+pub fn encode_event(event: &str) -> Result<Encoding, Error> {
     initialize_libpfm()?;
     let name = CString::new(event).map_err(|_| Error(PFM_ERR_NOTFOUND))?;
     // No table of libpfm encodes an event in more than 8 words. On some machines the words of an
@@ -259,9 +259,9 @@ pub fn encode(event: &str) -> Result<Encoding, Error> {
     // SAFETY: The library is initialized. `event` is valid for writes, and its `size` is set.
     error_code_to_result(unsafe { pfm_get_event_info(arg.idx, PFM_OS_NONE, &mut event) })?;
     let kind = match read_pmu_info(event.pmu) {
-        (0, info) if info.kind == PFM_PMU_TYPE_CORE => Kind::Core,
-        (0, info) if info.kind == PFM_PMU_TYPE_OS_GENERIC => Kind::System,
-        _ => Kind::Other,
+        (0, info) if info.kind == PFM_PMU_TYPE_CORE => EventKind::Core,
+        (0, info) if info.kind == PFM_PMU_TYPE_OS_GENERIC => EventKind::System,
+        _ => EventKind::Other,
     };
     let [select, more @ ..] = codes;
     Ok(Encoding {
@@ -277,9 +277,9 @@ mod tests {
 
     #[test]
     fn r1_16_libpfm_lists_tables_and_refuses_unknown_events() {
-        let all = tables().expect("libpfm");
+        let all = list_event_tables().expect("libpfm");
         assert!(all.iter().all(|t| !t.name.is_empty() && t.events > 0));
-        assert!(encode("no_such_event_anywhere").is_err_and(Error::is_not_found));
-        assert!(encode("a\0b").is_err());
+        assert!(encode_event("no_such_event_anywhere").is_err_and(Error::is_not_found));
+        assert!(encode_event("a\0b").is_err());
     }
 }

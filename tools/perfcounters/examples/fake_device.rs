@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use counters_rules::abi::{Kind, Unit};
 use counters_rules::spec::Spec;
-use perfcounters::fake::{Cpu, Fake};
+use perfcounters::fake::{FakeCounters, FakeCpu};
 
 /// Milliseconds between two updates.
 const TICK_MS: u64 = 10;
@@ -46,7 +46,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let nr_cpus: u32 = args.next().unwrap_or("4".into()).parse()?;
     let extra: u32 = args.next().unwrap_or("0".into()).parse()?;
-    let mut fake = Fake::create(&path, nr_cpus, 1)?;
+    let mut fake = FakeCounters::create(&path, nr_cpus, 1)?;
 
     let counter = |(name, rate): &(&'static str, i64)| {
         let spec = spec(name, Kind::Counter, Unit::Events, 0);
@@ -72,7 +72,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     latency.nr_slots = 40;
     let latency = add(&mut fake, &latency)?;
 
-    let cpus: Vec<Cpu> = (0..nr_cpus).map(|n| fake.cpu(n)).collect();
+    let cpus: Vec<FakeCpu> = (0..nr_cpus).map(|n| fake.cpu(n)).collect();
     let mut seed = 1u64;
     for tick in 0u64.. {
         std::thread::sleep(Duration::from_millis(TICK_MS));
@@ -97,12 +97,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-fn add(fake: &mut Fake, spec: &Spec<'_>) -> Result<u32, &'static str> {
+fn add(fake: &mut FakeCounters, spec: &Spec<'_>) -> Result<u32, &'static str> {
     fake.add(spec).map_err(|e| e.advice())
 }
 
 /// Adds and removes the simulated disk.
-fn update_disk(fake: &mut Fake, tick: u64) -> Result<(), &'static str> {
+fn update_disk(fake: &mut FakeCounters, tick: u64) -> Result<(), &'static str> {
     let disk = "block/sdb/reads";
     let result = match tick % 1000 {
         200 => fake.add_counter(disk).map(drop),

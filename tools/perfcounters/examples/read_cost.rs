@@ -19,12 +19,14 @@
 
 use std::time::Instant;
 
-use perfcounters::{Counters, Pattern};
+use perfcounters::{Counters, InstancePattern};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
-    let device = args.next().unwrap_or(perfcounters::DEVICE.into());
-    let pattern = Pattern::new(args.next());
+    let device = args
+        .next()
+        .unwrap_or(perfcounters::PERFCOUNTERS_DEVICE_PATH.into());
+    let pattern = InstancePattern::new(args.next());
     let rounds: u32 = args.next().unwrap_or("1000".into()).parse()?;
     let each = args.next().is_some();
 
@@ -34,9 +36,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let start = Instant::now();
     for _ in 0..rounds {
         if each {
-            counters.fill_each(&selection, &mut values)?;
+            counters.copy_values_one_by_one(&selection, &mut values)?;
         } else {
-            counters.fill(&selection, &mut values)?;
+            counters.copy_consistent_values(&selection, &mut values)?;
         }
     }
     let ns = start.elapsed().as_nanos() as f64 / f64::from(rounds);

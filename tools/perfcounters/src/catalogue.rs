@@ -17,14 +17,14 @@ use crate::raw;
 
 /// The state of an instance: whether its owner still updates it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum InstanceState {
     /// The instance exists, and its owner updates it.
     Live,
     /// The owner has deleted the instance. A deleted instance keeps its number and its last values.
     Dormant,
 }
 
-impl State {
+impl InstanceState {
     /// Returns the name of the state, as it appears in all output of pfc.
     pub const fn name(self) -> &'static str {
         match self {
@@ -65,7 +65,7 @@ pub struct Instance {
     /// name, the incarnation is 1.
     pub incarnation: u32,
     /// The state of the instance: live or dormant.
-    pub state: State,
+    pub state: InstanceState,
     /// CLOCK_REALTIME in nanoseconds when the instance was last added.
     pub created_ns: u64,
     /// CLOCK_REALTIME in nanoseconds when the instance became dormant; 0 while it is live.
@@ -82,8 +82,8 @@ impl Instance {
     /// contradict each other.
     fn from_desc(number: u32, desc: &Desc) -> Result<Option<Self>, Error> {
         let state = match desc.state {
-            abi::LIVE => State::Live,
-            abi::DORMANT => State::Dormant,
+            abi::LIVE => InstanceState::Live,
+            abi::DORMANT => InstanceState::Dormant,
             _ => return Ok(None),
         };
         let known = Kind::from_raw(desc.kind);
@@ -248,7 +248,7 @@ impl Catalogue {
     }
 
     /// Selects the instances that match a pattern.
-    pub fn select(self: &Arc<Self>, pattern: &Pattern) -> Selection {
+    pub fn select(self: &Arc<Self>, pattern: &InstancePattern) -> Selection {
         let mut selected = Vec::new();
         let mut ranges: Vec<SlotRange> = Vec::new();
         let mut width = 0;
@@ -344,12 +344,12 @@ impl Selection {
 /// characters, also slashes. A word without `*`, `?` and `[` matches each name that contains the
 /// word. A pattern without words matches every name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Pattern {
+pub struct InstancePattern {
     words: Vec<String>,
     dormant: bool,
 }
 
-impl Pattern {
+impl InstancePattern {
     /// Selects the live instances whose names match at least one of these words.
     pub fn new<W: Into<String>>(words: impl IntoIterator<Item = W>) -> Self {
         Self {
@@ -364,14 +364,14 @@ impl Pattern {
     }
 
     /// Sets whether the pattern also selects dormant (deleted) instances.
-    pub fn dormant(mut self, include: bool) -> Self {
+    pub fn include_dormant(mut self, include: bool) -> Self {
         self.dormant = include;
         self
     }
 
     /// Returns true if the pattern selects the instance.
     pub fn matches(&self, instance: &Instance) -> bool {
-        (self.dormant || instance.state == State::Live) && self.matches_name(&instance.name)
+        (self.dormant || instance.state == InstanceState::Live) && self.matches_name(&instance.name)
     }
 
     /// Returns true if a name matches at least one of the words.

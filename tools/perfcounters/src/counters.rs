@@ -22,14 +22,14 @@ use protocols::seqflag;
 use protocols::sync::Word;
 use rustix::time::{clock_gettime, ClockId};
 
-use crate::catalogue::{Catalogue, Pattern, Selection};
+use crate::catalogue::{Catalogue, InstancePattern, Selection};
 use crate::error::Error;
 use crate::map::DeviceMap;
 use crate::snapshot::Snapshot;
 use crate::wide;
 
 /// The device through which the kernel exports its counters.
-pub const DEVICE: &str = "/dev/perfcounters";
+pub const PERFCOUNTERS_DEVICE_PATH: &str = "/dev/perfcounters";
 
 /// Maximum number of attempts to make a consistent copy. All attempts together take about one
 /// second. The reader spins after each of the first 16 attempts, yields the CPU after each of the
@@ -41,12 +41,12 @@ pub struct Counters {
     map: DeviceMap,
     path: PathBuf,
     catalogue: Arc<Catalogue>,
-    last_selection: Option<(Pattern, Arc<Selection>)>,
+    last_selection: Option<(InstancePattern, Arc<Selection>)>,
 }
 
 /// The time and the generation of a copy of counter values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stamp {
+pub struct SnapshotStamp {
     /// The generation of the set of instances when the values were copied.
     pub generation: u64,
     /// The boot id of the module `perfcounters.ko`. The boot id changes each time the module is
@@ -63,9 +63,9 @@ pub struct Stamp {
 }
 
 impl Counters {
-    /// Opens [`DEVICE`].
+    /// Opens [`PERFCOUNTERS_DEVICE_PATH`].
     pub fn open() -> Result<Self, Error> {
-        Self::open_path(DEVICE)
+        Self::open_path(PERFCOUNTERS_DEVICE_PATH)
     }
 
     /// Opens a device, or a regular file with the same layout.
@@ -126,7 +126,7 @@ impl Counters {
 
     /// Selects the current instances that match a pattern. The last selection is reused while the
     /// pattern and the generation stay the same.
-    pub fn select(&mut self, pattern: &Pattern) -> Result<Arc<Selection>, Error> {
+    pub fn select(&mut self, pattern: &InstancePattern) -> Result<Arc<Selection>, Error> {
         let catalogue = self.catalogue()?;
         if let Some((selected, selection)) = &self.last_selection {
             if selected == pattern && selection.catalogue.generation == catalogue.generation {
@@ -146,29 +146,34 @@ impl Counters {
     ///
     /// [`Error::Busy`] if a CPU was in an update at every attempt, [`Error::Unstable`] if the set
     /// of instances changed at every attempt.
-    pub fn snapshot(&mut self, pattern: &Pattern) -> Result<Snapshot, Error> {
-        self.retry_until_unchanged(pattern, Self::fill)
+    pub fn snapshot(&mut self, pattern: &InstancePattern) -> Result<Snapshot, Error> {
+        self.retry_until_unchanged(pattern, Self::copy_consistent_values)
     }
 
     /// Calls [`Self::snapshot`]. If `snapshot` fails with [`Error::Busy`], copies the values
     /// without the check of the seqflag. The copy without the check of the seqflag succeeds even if
-    /// a CPU updates counters without a pause. [`Stamp::consistent`] is true if the seqflag was
-    /// checked.
-    pub fn snapshot_any(&mut self, pattern: &Pattern) -> Result<Snapshot, Error> {
+    /// a CPU updates counters without a pause. [`SnapshotStamp::consistent`] is true if the seqflag
+    /// was checked.
+    pub fn snapshot_even_if_busy(&mut self, pattern: &InstancePattern) -> Result<Snapshot, Error> {
         match self.snapshot(pattern) {
-            Err(Error::Busy(_)) => self.retry_until_unchanged(pattern, Self::fill_each),
+            Err(Error::Busy(_)) => {
+                self.retry_until_unchanged(pattern, Self::copy_values_one_by_one)
+            }
             other => other,
         }
     }
 
-    /// Calls [`Self::snapshot_any`]. If the boot id has changed, which happens only in a regular
-    /// file, opens the file again, and takes the snapshot then. The second value is true if the
-    /// file was opened again.
-    pub fn snapshot_or_reopen(&mut self, pattern: &Pattern) -> Result<(Snapshot, bool), Error> {
-        match self.snapshot_any(pattern) {
+    /// Calls [`Self::snapshot_even_if_busy`]. If the boot id has changed, which happens only in a
+    /// regular file, opens the file again, and takes the snapshot then. The second value is true if
+    /// the file was opened again.
+    pub fn snapshot_or_reopen(
+        &mut self,
+        pattern: &InstancePattern,
+    ) -> Result<(Snapshot, bool), Error> {
+        match self.snapshot_even_if_busy(pattern) {
             Err(Error::Reloaded) => {
                 *self = Self::open_path(&self.path)?;
-                Ok((self.snapshot_any(pattern)?, true))
+                Ok((self.snapshot_even_if_busy(pattern)?, true))
             }
             other => Ok((other?, false)),
         }
@@ -184,20 +189,29 @@ impl Counters {
     /// made, or another `Counters` made the selection after the device file grew. In both cases the
     /// caller has to select the instances again by this `Counters`. [`Error::Busy`] if a CPU was in
     /// an update at every attempt.
-    pub fn fill(&self, selection: &Selection, values: &mut Vec<i64>) -> Result<Stamp, Error> {
+    pub fn copy_consistent_values(
+        &self,
+        selection: &Selection,
+        values: &mut Vec<i64>,
+    ) -> Result<SnapshotStamp, Error> {
         self.copy_values(selection, values, true)
     }
 
-    /// Copies values like [`Self::fill`], but without the check of the seqflag. Each value is
-    /// correct by itself, but the values of a CPU may be from before and after an update.
-    pub fn fill_each(&self, selection: &Selection, values: &mut Vec<i64>) -> Result<Stamp, Error> {
+    /// Copies values like [`Self::copy_consistent_values`], but without the check of the seqflag.
+    /// Each value is correct by itself, but the values of a CPU may be from before and after an
+    /// update.
+    pub fn copy_values_one_by_one(
+        &self,
+        selection: &Selection,
+        values: &mut Vec<i64>,
+    ) -> Result<SnapshotStamp, Error> {
         self.copy_values(selection, values, false)
     }
 
     fn retry_until_unchanged(
         &mut self,
-        pattern: &Pattern,
-        fill: fn(&Self, &Selection, &mut Vec<i64>) -> Result<Stamp, Error>,
+        pattern: &InstancePattern,
+        fill: fn(&Self, &Selection, &mut Vec<i64>) -> Result<SnapshotStamp, Error>,
     ) -> Result<Snapshot, Error> {
         let mut values = Vec::new();
         for tries in 0..MAX_COPY_ATTEMPTS {
@@ -216,7 +230,7 @@ impl Counters {
         selection: &Selection,
         values: &mut Vec<i64>,
         consistent: bool,
-    ) -> Result<Stamp, Error> {
+    ) -> Result<SnapshotStamp, Error> {
         let catalogue = &selection.catalogue;
         if catalogue.boot_id != self.boot_id() || self.read_boot_id() != self.boot_id() {
             return Err(Error::Reloaded);
@@ -248,7 +262,7 @@ impl Counters {
         if !generation.is_current(catalogue.generation) {
             return Err(Error::Changed);
         }
-        Ok(Stamp {
+        Ok(SnapshotStamp {
             generation: catalogue.generation,
             boot_id: catalogue.boot_id,
             monotonic_ns,

@@ -5,9 +5,9 @@
 //! with it users can try `pfc` without the kernel modules. Only builds with the feature `fake` have
 //! this module; `pfc` is built without it.
 //!
-//! A [`Fake`] adds and deletes instances (named counters), one at a time, as the kernel does under
-//! its lock. A [`Cpu`] updates counters as a CPU does in the kernel. At most one thread may update
-//! the counters of a CPU, because updates are not atomic.
+//! A [`FakeCounters`] adds and deletes instances (named counters), one at a time, as the kernel
+//! does under its lock. A [`FakeCpu`] updates counters as a CPU does in the kernel. At most one
+//! thread may update the counters of a CPU, because updates are not atomic.
 
 mod memory;
 
@@ -31,7 +31,7 @@ use crate::raw;
 use memory::{desc_words, header_words, FakeMemory};
 
 /// A file with a set of instances and the layout of `/dev/perfcounters`.
-pub struct Fake {
+pub struct FakeCounters {
     registry: Registry<FakeStore>,
     shared: Arc<SharedFile>,
 }
@@ -52,7 +52,7 @@ struct FakeStore {
     nexts: Vec<u32>,
 }
 
-impl Fake {
+impl FakeCounters {
     /// Creates or truncates a file and writes the structures of `/dev/perfcounters` into the file.
     /// All CPUs are possible and online.
     pub fn create(path: &Path, nr_cpus: u32, pages_per_chunk: u32) -> io::Result<Self> {
@@ -65,8 +65,8 @@ impl Fake {
         Self::new(file, nr_cpus, pages_per_chunk)
     }
 
-    /// Creates a file in memory with the structures of `/dev/perfcounters`. Returns the `Fake` for
-    /// the file, and a path by which this process can open the file.
+    /// Creates a file in memory with the structures of `/dev/perfcounters`. Returns the
+    /// `FakeCounters` for the file, and a path by which this process can open the file.
     pub fn in_memory(nr_cpus: u32, pages_per_chunk: u32) -> io::Result<(Self, String)> {
         let fd = rustix::fs::memfd_create("perfcounters", rustix::fs::MemfdFlags::CLOEXEC)?;
         // Never close the descriptor, so that the path stays valid for as long as the test runs.
@@ -119,8 +119,8 @@ impl Fake {
     }
 
     /// Returns the writer of a CPU's counters.
-    pub fn cpu(&self, cpu: u32) -> Cpu {
-        Cpu {
+    pub fn cpu(&self, cpu: u32) -> FakeCpu {
+        FakeCpu {
             shared: Arc::clone(&self.shared),
             cpu,
         }
@@ -171,12 +171,12 @@ impl Fake {
 }
 
 /// Updates the counters of one CPU.
-pub struct Cpu {
+pub struct FakeCpu {
     shared: Arc<SharedFile>,
     cpu: u32,
 }
 
-impl Cpu {
+impl FakeCpu {
     /// Begins an update of any number of counters.
     pub fn begin(&self) {
         let flag = self.slot(0);

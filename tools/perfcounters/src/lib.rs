@@ -3,10 +3,10 @@
 //! Reads kernel counters from `/dev/perfcounters` with plain loads, without system calls.
 //!
 //! ```no_run
-//! use perfcounters::{Counters, Pattern};
+//! use perfcounters::{Counters, InstancePattern};
 //!
 //! let mut counters = Counters::open()?;
-//! let switches = Pattern::new(["sched/*"]);
+//! let switches = InstancePattern::new(["sched/*"]);
 //! let before = counters.snapshot(&switches)?;
 //! std::thread::sleep(std::time::Duration::from_secs(1));
 //! let after = counters.snapshot(&switches)?;
@@ -45,8 +45,8 @@ mod raw;
 mod snapshot;
 mod wide;
 
-pub use catalogue::{Catalogue, Instance, Pattern, Selection, State};
-pub use counters::{Counters, Stamp, DEVICE};
+pub use catalogue::{Catalogue, Instance, InstancePattern, InstanceState, Selection};
+pub use counters::{Counters, SnapshotStamp, PERFCOUNTERS_DEVICE_PATH};
 pub use counters_rules::abi::{Kind, Unit};
 pub use error::Error;
 pub use snapshot::{Change, Reading, Since, Snapshot};

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use counters_rules::abi::Kind;
 
 use crate::catalogue::{Catalogue, Instance, SelectedInstance, Selection};
-use crate::counters::{combine_cpu_values, Stamp};
+use crate::counters::{combine_cpu_values, SnapshotStamp};
 
 /// The values of a selection of instances, all of one generation of the set of instances.
 #[derive(Debug)]
 pub struct Snapshot {
     selection: Arc<Selection>,
-    stamp: Stamp,
+    stamp: SnapshotStamp,
     /// The copied values, a row of `selection.width` values for each possible CPU.
     values: Vec<i64>,
     online: Vec<u32>,
@@ -22,7 +22,7 @@ pub struct Snapshot {
 impl Snapshot {
     pub(crate) fn new(
         selection: Arc<Selection>,
-        stamp: Stamp,
+        stamp: SnapshotStamp,
         values: Vec<i64>,
         online: Vec<u32>,
     ) -> Self {
@@ -35,7 +35,7 @@ impl Snapshot {
     }
 
     /// Returns the time at which the values were copied, and their generation.
-    pub fn stamp(&self) -> &Stamp {
+    pub fn stamp(&self) -> &SnapshotStamp {
         &self.stamp
     }
 

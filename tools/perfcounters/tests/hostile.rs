@@ -9,9 +9,9 @@ use std::io::Read;
 use std::path::Path;
 
 use counters_rules::abi::{Header, DESC_OFFSET};
-use fuzz::{changed, Fuzzer};
-use perfcounters::fake::Fake;
-use perfcounters::{Counters, Error, Pattern};
+use fuzz::{changed_inputs, Fuzzer};
+use perfcounters::fake::FakeCounters;
+use perfcounters::{Counters, Error, InstancePattern};
 use proptest::prelude::*;
 use protocols::PAGE_SIZE;
 use std::mem::offset_of;
@@ -44,8 +44,8 @@ fn expect_open_error(path: &Path) -> Error {
 /// that the library does not crash.
 fn read_all_counters(path: &Path) -> Result<(), Error> {
     let mut counters = Counters::open_path(path)?;
-    let snapshot = counters.snapshot_any(&Pattern::all().dormant(true))?;
-    let later = counters.snapshot_any(&Pattern::all())?;
+    let snapshot = counters.snapshot_even_if_busy(&InstancePattern::all().include_dormant(true))?;
+    let later = counters.snapshot_even_if_busy(&InstancePattern::all())?;
     for change in later.since(&snapshot) {
         let _ = (change.delta(), change.rate(), change.per_cpu());
     }
@@ -54,8 +54,8 @@ fn read_all_counters(path: &Path) -> Result<(), Error> {
 
 /// Creates a valid file with five instances. Returns the file and a copy of its first three pages:
 /// the header page, and the two pages of the first chunk (one page for each of two CPUs).
-fn create_valid_file() -> (Fake, String, Vec<u8>) {
-    let (mut fake, path) = Fake::in_memory(2, 1).expect("memory");
+fn create_valid_file() -> (FakeCounters, String, Vec<u8>) {
+    let (mut fake, path) = FakeCounters::in_memory(2, 1).expect("memory");
     for n in 0..5 {
         let n = fake.add_counter(&format!("n/{n}")).expect("room");
         fake.cpu(0).adjust(n, 10);
@@ -179,7 +179,7 @@ fn r0_3_fuzz_counter_pages() {
     let (_fake, _, valid) = create_valid_file();
     let generations = valid[GENERATION_BYTES].to_vec();
     let path = temporary_file_of(b"");
-    Fuzzer::new("counter pages").run(changed(&[valid]), |bytes| {
+    Fuzzer::new("counter pages").run(changed_inputs(&[valid]), |bytes| {
         let mut bytes = bytes.to_vec();
         if let Some(range) = bytes.get_mut(GENERATION_BYTES) {
             range.copy_from_slice(&generations);

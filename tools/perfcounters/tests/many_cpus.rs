@@ -6,15 +6,16 @@
 use counters_rules::abi::{Kind, MAX_CPUS, MAX_INSTANCES};
 use counters_rules::error::Error;
 use counters_rules::spec::Spec;
-use perfcounters::fake::Fake;
-use perfcounters::{Counters, Pattern};
+use perfcounters::fake::FakeCounters;
+use perfcounters::{Counters, InstancePattern};
 
 const HISTOGRAM_BUCKETS: u32 = 64;
 
 #[test]
 fn scale_8192_cpus_are_mapped_and_added_up() {
     for pages_per_chunk in [1, 8] {
-        let (mut fake, path) = Fake::in_memory(MAX_CPUS, pages_per_chunk).expect("address space");
+        let (mut fake, path) =
+            FakeCounters::in_memory(MAX_CPUS, pages_per_chunk).expect("address space");
         // Make CPUs 63, 64, 4095 and 8190 impossible. In the 64-bit words of the bitmap, the bits
         // of CPUs 63 and 4095 are the last of a word, the bit of CPU 64 is the first of a word, and
         // the bit of CPU 8190 is inside a word.
@@ -55,7 +56,7 @@ fn scale_8192_cpus_are_mapped_and_added_up() {
             writer.end();
         }
         let snapshot = counters
-            .snapshot(&Pattern::new(["first".to_owned(), last_name + "*"]))
+            .snapshot(&InstancePattern::new(["first".to_owned(), last_name + "*"]))
             .expect("quiet");
         let value_of = |number: u32, cpu: u32| {
             let reading = snapshot.reading(number).expect("selected");

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use perfcounters::fake::Fake;
-use perfcounters::{Counters, Error, Pattern, Snapshot, State};
+use perfcounters::fake::FakeCounters;
+use perfcounters::{Counters, Error, InstancePattern, InstanceState, Snapshot};
 
 const NR_CPUS: u32 = 2;
 /// Maximum duration of one test: long enough that every thread gets enough CPU time even on a
@@ -52,7 +52,7 @@ fn values_by_cpu(snapshot: &Snapshot, number: u32) -> Vec<i64> {
 
 #[test]
 fn r0_9_groups_are_copied_whole() {
-    let (mut fake, path) = Fake::in_memory(NR_CPUS, 1).expect("memory");
+    let (mut fake, path) = FakeCounters::in_memory(NR_CPUS, 1).expect("memory");
     // Put the two counters of the group into different chunks.
     let a = fake.add_counter("a").expect("room");
     for n in 0..600 {
@@ -78,7 +78,7 @@ fn r0_9_groups_are_copied_whole() {
     let mut last = vec![0; NR_CPUS as usize];
     let mut nr_snapshots = 0;
     run_reader_beside_workers(writers, || {
-        match counters.snapshot(&Pattern::new(["?"])) {
+        match counters.snapshot(&InstancePattern::new(["?"])) {
             Ok(snapshot) => {
                 let (now, other) = (values_by_cpu(&snapshot, a), values_by_cpu(&snapshot, b));
                 assert_eq!(now, other, "a group was seen half");
@@ -96,7 +96,7 @@ fn r0_9_groups_are_copied_whole() {
 
 #[test]
 fn r0_14_the_file_grows_while_it_is_read() {
-    let (mut fake, path) = Fake::in_memory(NR_CPUS, 1).expect("memory");
+    let (mut fake, path) = FakeCounters::in_memory(NR_CPUS, 1).expect("memory");
     let first = fake.add_counter("first").expect("room");
     let mut counters = Counters::open_path(path).expect("a good file");
     let mut numbers: HashMap<String, u32> = HashMap::new();
@@ -115,7 +115,7 @@ fn r0_14_the_file_grows_while_it_is_read() {
     let mut last = 0;
     let mut max_instances = 0;
     run_reader_beside_workers(vec![grow], || {
-        let snapshot = counters.snapshot(&Pattern::all()).expect("soon");
+        let snapshot = counters.snapshot(&InstancePattern::all()).expect("soon");
         for reading in snapshot.readings() {
             let instance = reading.instance();
             let number = *numbers
@@ -142,7 +142,7 @@ fn r0_14_the_file_grows_while_it_is_read() {
 
 #[test]
 fn r0_14_instances_come_and_go_while_they_are_read() {
-    let (mut fake, path) = Fake::in_memory(NR_CPUS, 1).expect("memory");
+    let (mut fake, path) = FakeCounters::in_memory(NR_CPUS, 1).expect("memory");
     let pairs: Vec<[u32; 2]> = (0..4)
         .map(|p| ["x", "y"].map(|n| fake.add_counter(&format!("pair{p}/{n}")).expect("room")))
         .collect();
@@ -184,7 +184,7 @@ fn r0_14_instances_come_and_go_while_they_are_read() {
     let mut last: HashMap<u32, (u32, i64)> = HashMap::new();
     let (mut nr_snapshots, mut nr_compared) = (0, 0);
     run_reader_beside_workers(workers, || {
-        let snapshot = match counters.snapshot(&Pattern::all().dormant(true)) {
+        let snapshot = match counters.snapshot(&InstancePattern::all().include_dormant(true)) {
             Ok(snapshot) => snapshot,
             Err(Error::Busy(_) | Error::Unstable) => return false,
             Err(other) => panic!("{other}"),
@@ -196,7 +196,7 @@ fn r0_14_instances_come_and_go_while_they_are_read() {
                 snapshot.catalogue().find(&name).expect("never forgotten")
             });
             let same_life = x.incarnation == y.incarnation;
-            if same_life && x.state == State::Live && y.state == State::Live {
+            if same_life && x.state == InstanceState::Live && y.state == InstanceState::Live {
                 let values = [x, y].map(|i| values_by_cpu(&snapshot, i.number));
                 assert_eq!(values[0], values[1], "pair {p} was seen half");
                 nr_compared += 1;

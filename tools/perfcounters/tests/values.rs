@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use counters_rules::abi::Kind as RawKind;
 use counters_rules::spec::Spec;
-use perfcounters::fake::Fake;
-use perfcounters::{Counters, Error, Kind, Pattern, Since, Snapshot, State};
+use perfcounters::fake::FakeCounters;
+use perfcounters::{Counters, Error, InstancePattern, InstanceState, Kind, Since, Snapshot};
 use proptest::prelude::*;
 
 fn open(path: &str) -> Counters {
@@ -16,7 +16,7 @@ fn open(path: &str) -> Counters {
 }
 
 fn snapshot_with_dormant(counters: &mut Counters) -> Snapshot {
-    let everything = Pattern::all().dormant(true);
+    let everything = InstancePattern::all().include_dormant(true);
     counters.snapshot(&everything).expect("quiet")
 }
 
@@ -57,7 +57,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(if fuzz::is_long_run() { 64 } else { 16 }))]
     #[test]
     fn r0_5_values_are_what_was_added(operations in prop::collection::vec(operations(), 1..200)) {
-        let (mut fake, path) = Fake::in_memory(3, 1).expect("memory");
+        let (mut fake, path) = FakeCounters::in_memory(3, 1).expect("memory");
         let cpus = [fake.cpu(0), fake.cpu(1), fake.cpu(2)];
         let mut counters = open(&path);
         let mut model = Model::new();
@@ -101,7 +101,7 @@ fn compare(counters: &mut Counters, model: &Model) -> Result<(), TestCaseError> 
     for (n, (life, live, values)) in model {
         let instance = snapshot.catalogue().find(&format!("n/{n}")).expect("known");
         prop_assert_eq!(instance.incarnation, *life);
-        prop_assert_eq!(instance.state == State::Live, *live);
+        prop_assert_eq!(instance.state == InstanceState::Live, *live);
         let reading = snapshot.reading(instance.number).expect("selected");
         let per_cpu: Vec<i64> = reading.per_cpu().map(|(_, slots)| slots[0]).collect();
         prop_assert_eq!(&per_cpu[..], &values[..]);
@@ -113,7 +113,7 @@ fn compare(counters: &mut Counters, model: &Model) -> Result<(), TestCaseError> 
 
 #[test]
 fn r0_5_values_are_signed_and_64_bits_wide() {
-    let (mut fake, path) = Fake::in_memory(2, 1).expect("memory");
+    let (mut fake, path) = FakeCounters::in_memory(2, 1).expect("memory");
     let n = fake.add(&spec("g", RawKind::Gauge, 1)).expect("room");
     let mut counters = open(&path);
     fake.cpu(0).adjust(n, -5);
@@ -128,7 +128,7 @@ fn r0_5_values_are_signed_and_64_bits_wide() {
 
 #[test]
 fn library_values_of_cpus_are_combined_by_kind() {
-    let (mut fake, path) = Fake::in_memory(3, 1).expect("memory");
+    let (mut fake, path) = FakeCounters::in_memory(3, 1).expect("memory");
     let peak = fake.add(&spec("peak", RawKind::Peak, 1)).expect("room");
     let histogram = fake.add(&spec("h", RawKind::Histogram, 8)).expect("room");
     for cpu in 0..3 {
@@ -137,7 +137,7 @@ fn library_values_of_cpus_are_combined_by_kind() {
         fake.cpu(cpu).add(histogram + 7, 1);
     }
     let mut counters = open(&path);
-    let snapshot = counters.snapshot(&Pattern::all()).expect("quiet");
+    let snapshot = counters.snapshot(&InstancePattern::all()).expect("quiet");
     assert_eq!(snapshot.reading(peak).expect("selected").total(), 30);
     let reading = snapshot.reading(histogram).expect("selected");
     assert_eq!(reading.instance().kind, Kind::Histogram);
@@ -146,7 +146,7 @@ fn library_values_of_cpus_are_combined_by_kind() {
 
     fake.cpu(0).adjust(peak, 30);
     fake.cpu(2).add(histogram + 7, 2);
-    let after = counters.snapshot(&Pattern::all()).expect("quiet");
+    let after = counters.snapshot(&InstancePattern::all()).expect("quiet");
     let changes: Vec<_> = after.since(&snapshot).collect();
     assert_eq!((changes[0].delta(), changes[0].rate()), (7, None));
     assert_eq!(changes[1].combined(), [0, 0, 0, 0, 0, 0, 0, 2]);
@@ -155,16 +155,18 @@ fn library_values_of_cpus_are_combined_by_kind() {
 
 #[test]
 fn library_changes_tell_their_starting_point() {
-    let (mut fake, path) = Fake::in_memory(1, 1).expect("memory");
+    let (mut fake, path) = FakeCounters::in_memory(1, 1).expect("memory");
     let cpu = fake.cpu(0);
     let [old, again, other] = ["old", "again", "other"].map(|n| fake.add_counter(n).expect("room"));
     for n in [old, again, other] {
         cpu.adjust(n, 100);
     }
     let mut counters = open(&path);
-    let some = Pattern::new(["o*", "again"]);
+    let some = InstancePattern::new(["o*", "again"]);
     let before = counters.snapshot(&some).expect("quiet");
-    let narrow = counters.snapshot(&Pattern::new(["old"])).expect("quiet");
+    let narrow = counters
+        .snapshot(&InstancePattern::new(["old"]))
+        .expect("quiet");
 
     cpu.adjust(old, 5);
     fake.del(again).expect("live");
@@ -187,7 +189,7 @@ fn library_changes_tell_their_starting_point() {
     check(new, Since::Created, 9);
     // A dormant instance is not updated, so its delta is 0.
     check(other, Since::EarlierSnapshot, 0);
-    assert_eq!(change(other).instance().state, State::Dormant);
+    assert_eq!(change(other).instance().state, InstanceState::Dormant);
     assert!(change(old).rate().expect("a counter") > 0.0);
 
     let mut changes = after.since(&narrow);
@@ -200,7 +202,7 @@ fn library_changes_tell_their_starting_point() {
 
 #[test]
 fn r0_14_offline_cpus_keep_values_and_impossible_cpus_have_none() {
-    let (mut fake, path) = Fake::in_memory(70, 1).expect("memory");
+    let (mut fake, path) = FakeCounters::in_memory(70, 1).expect("memory");
     let n = fake.add_counter("x").expect("room");
     for cpu in 0..70 {
         fake.cpu(cpu).adjust(n, 1);
@@ -209,7 +211,7 @@ fn r0_14_offline_cpus_keep_values_and_impossible_cpus_have_none() {
     fake.set_possible(69, false);
     fake.set_online(64, false);
     let mut counters = open(&path);
-    let snapshot = counters.snapshot(&Pattern::all()).expect("quiet");
+    let snapshot = counters.snapshot(&InstancePattern::all()).expect("quiet");
     assert_eq!(snapshot.cpus().len(), 68);
     assert!(!snapshot.cpus().contains(&5) && !snapshot.cpus().contains(&69));
     assert!(!snapshot.online().contains(&64) && snapshot.online().contains(&63));
@@ -221,40 +223,44 @@ fn r0_14_offline_cpus_keep_values_and_impossible_cpus_have_none() {
 
 #[test]
 fn r0_7_values_copied_across_a_change_are_discarded() {
-    let (mut fake, path) = Fake::in_memory(2, 1).expect("memory");
+    let (mut fake, path) = FakeCounters::in_memory(2, 1).expect("memory");
     let n = fake.add_counter("x").expect("room");
     let mut counters = open(&path);
-    let selection = counters.select(&Pattern::all()).expect("settled");
+    let selection = counters.select(&InstancePattern::all()).expect("settled");
     let mut values = Vec::new();
-    counters.fill(&selection, &mut values).expect("quiet");
+    counters
+        .copy_consistent_values(&selection, &mut values)
+        .expect("quiet");
 
     // While the set of instances is being changed, the reader returns an error and no values.
     fake.begin_change();
-    let result = counters.fill(&selection, &mut values);
+    let result = counters.copy_consistent_values(&selection, &mut values);
     assert!(matches!(result, Err(Error::Changed)));
-    let result = counters.snapshot(&Pattern::all());
+    let result = counters.snapshot(&InstancePattern::all());
     assert!(matches!(result, Err(Error::Unstable)));
     fake.end_change();
     // After end_change() the old selection is rejected and a new selection works.
-    let result = counters.fill(&selection, &mut values);
+    let result = counters.copy_consistent_values(&selection, &mut values);
     assert!(matches!(result, Err(Error::Changed)));
-    let snapshot = counters.snapshot(&Pattern::all()).expect("settled");
+    let snapshot = counters.snapshot(&InstancePattern::all()).expect("settled");
     assert!(snapshot.stamp().generation > selection.catalogue().generation());
     assert!(snapshot.reading(n).is_some());
 }
 
 #[test]
 fn r0_9_reader_waits_for_an_update_or_reports_busy() {
-    let (mut fake, path) = Fake::in_memory(2, 1).expect("memory");
+    let (mut fake, path) = FakeCounters::in_memory(2, 1).expect("memory");
     let n = fake.add_counter("x").expect("room");
     let mut counters = open(&path);
     let cpu = fake.cpu(1);
     cpu.begin();
     cpu.add(n, 3);
-    let everything = Pattern::all();
+    let everything = InstancePattern::all();
     let result = counters.snapshot(&everything);
     assert!(matches!(result, Err(Error::Busy(1))));
-    let each = counters.snapshot_any(&everything).expect("each by itself");
+    let each = counters
+        .snapshot_even_if_busy(&everything)
+        .expect("each by itself");
     assert!(!each.stamp().consistent);
     assert_eq!(each.reading(n).expect("selected").total(), 3);
     // Let another thread end the update while a reader waits. If the thread calls cpu.end() too
@@ -279,33 +285,33 @@ fn r0_9_reader_waits_for_an_update_or_reports_busy() {
 
 #[test]
 fn library_reload_of_the_module_is_noticed() {
-    let (mut fake, path) = Fake::in_memory(1, 1).expect("memory");
+    let (mut fake, path) = FakeCounters::in_memory(1, 1).expect("memory");
     let n = fake.add_counter("x").expect("room");
     fake.cpu(0).adjust(n, 40);
     let mut counters = open(&path);
-    let before = counters.snapshot(&Pattern::all()).expect("quiet");
+    let before = counters.snapshot(&InstancePattern::all()).expect("quiet");
     fake.set_boot_id([9; 16]);
-    let result = counters.snapshot(&Pattern::all());
+    let result = counters.snapshot(&InstancePattern::all());
     assert!(matches!(result, Err(Error::Reloaded)));
-    let result = counters.fill(before.selection(), &mut Vec::new());
+    let result = counters.copy_consistent_values(before.selection(), &mut Vec::new());
     assert!(matches!(result, Err(Error::Reloaded)));
     let mut reopened = open(&path);
     assert_eq!(reopened.boot_id(), [9; 16]);
-    let after = reopened.snapshot(&Pattern::all()).expect("quiet");
+    let after = reopened.snapshot(&InstancePattern::all()).expect("quiet");
     let change = after.since(&before).next().expect("one instance");
     assert_eq!((change.since(), change.delta()), (Since::Created, 40));
     // The new mapping rejects a selection that was made with the old mapping.
-    let result = reopened.fill(before.selection(), &mut Vec::new());
+    let result = reopened.copy_consistent_values(before.selection(), &mut Vec::new());
     assert!(matches!(result, Err(Error::Reloaded)));
 }
 
 #[test]
 fn library_empty_selection_gives_an_empty_snapshot() {
-    let (mut fake, path) = Fake::in_memory(2, 1).expect("memory");
+    let (mut fake, path) = FakeCounters::in_memory(2, 1).expect("memory");
     fake.add_counter("x").expect("room");
     let mut counters = open(&path);
     let snapshot = counters
-        .snapshot(&Pattern::new(["nothing"]))
+        .snapshot(&InstancePattern::new(["nothing"]))
         .expect("quiet");
     assert_eq!(snapshot.readings().len(), 0);
     assert_eq!(snapshot.since(&snapshot).len(), 0);
@@ -314,14 +320,16 @@ fn library_empty_selection_gives_an_empty_snapshot() {
 /// Another `Counters` of the same device has not noticed that the device file grew.
 #[test]
 fn library_selection_of_other_counters_is_rejected_or_filled() {
-    let (mut fake, path) = Fake::in_memory(1, 1).expect("memory");
+    let (mut fake, path) = FakeCounters::in_memory(1, 1).expect("memory");
     let first = fake.add_counter("n/0").expect("room");
     fake.cpu(0).adjust(first, 7);
     let (mut growing, mut other) = (open(&path), open(&path));
     let values_of = |counters: &mut Counters, other: &Counters| {
-        let selection = counters.select(&Pattern::all()).expect("quiet");
+        let selection = counters.select(&InstancePattern::all()).expect("quiet");
         let mut values = vec![-1; 1000];
-        other.fill(&selection, &mut values).map(|_| values)
+        other
+            .copy_consistent_values(&selection, &mut values)
+            .map(|_| values)
     };
     assert_eq!(values_of(&mut growing, &other).expect("same size"), [7]);
     let mut last = first;
@@ -329,8 +337,11 @@ fn library_selection_of_other_counters_is_rejected_or_filled() {
         last = fake.add_counter(&format!("n/{n}")).expect("room");
     }
     fake.cpu(0).adjust(last, 8);
-    let selection = growing.select(&Pattern::all()).expect("quiet");
-    for fill in [Counters::fill, Counters::fill_each] {
+    let selection = growing.select(&InstancePattern::all()).expect("quiet");
+    for fill in [
+        Counters::copy_consistent_values,
+        Counters::copy_values_one_by_one,
+    ] {
         let filled = fill(&other, &selection, &mut Vec::new());
         assert!(matches!(filled, Err(Error::Changed)), "{filled:?}");
     }

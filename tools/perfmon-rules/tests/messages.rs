@@ -6,7 +6,7 @@
 #![cfg(not(loom))]
 
 use perfmon_rules::abi::{Message, END, EVICTED, FAULT, OVFL};
-use perfmon_rules::messages::Queue;
+use perfmon_rules::messages::MessageQueue;
 
 fn message(msg_type: u32, pid: u32) -> Message {
     Message {
@@ -18,8 +18,8 @@ fn message(msg_type: u32, pid: u32) -> Message {
 
 /// Fills a queue of depth `depth` with overflow messages. Returns the queue and the number of
 /// messages that it accepted.
-fn filled_queue(depth: usize) -> (Queue, usize) {
-    let mut queue = Queue::default();
+fn filled_queue(depth: usize) -> (MessageQueue, usize) {
+    let mut queue = MessageQueue::default();
     queue.set_depth(depth);
     let nr = (0..100)
         .take_while(|n| queue.push(&message(OVFL, *n)))

@@ -19,28 +19,28 @@ pub(crate) const REGFL_OVFL_NOTIFY: u32 = 0x01;
 pub(crate) const MESSAGE_BYTES: usize = 64;
 
 /// The first number of the soft registers; hardware registers have lower numbers.
-pub const FIRST_SOFT: u16 = 256;
+pub const FIRST_SOFT_REGISTER: u16 = 256;
 /// PMD (data register): nanoseconds that the monitored thread spent on a CPU. If the context
-/// monitors a CPU, the PMD `CPU_CLOCK` counts elapsed nanoseconds on the monitored CPU.
-pub const CPU_CLOCK: u16 = 256;
+/// monitors a CPU, the PMD `CPU_CLOCK_PMD` counts elapsed nanoseconds on the monitored CPU.
+pub const CPU_CLOCK_PMD: u16 = 256;
 /// PMD (data register): nanoseconds that the monitored thread spent on a CPU. Only contexts of
-/// threads can use `TASK_CLOCK`.
-pub const TASK_CLOCK: u16 = 257;
+/// threads can use `TASK_CLOCK_PMD`.
+pub const TASK_CLOCK_PMD: u16 = 257;
 /// PMD: number of context switches.
-pub const CONTEXT_SWITCHES: u16 = 258;
+pub const CONTEXT_SWITCHES_PMD: u16 = 258;
 /// PMD: number of page faults, minor and major.
-pub const PAGE_FAULTS: u16 = 259;
+pub const PAGE_FAULTS_PMD: u16 = 259;
 /// PMD: number of migrations to another CPU.
-pub const MIGRATIONS: u16 = 260;
+pub const MIGRATIONS_PMD: u16 = 260;
 /// PMD: number of major page faults, which need a read from a disk.
-pub const MAJOR_FAULTS: u16 = 261;
+pub const MAJOR_FAULTS_PMD: u16 = 261;
 /// The number of the first PMC (control register) and of the first PMD (data register) for counter
-/// pages. PMC `INSTANCE + n` holds the number of an instance. PMD `INSTANCE + n` counts by how much
-/// the instance's value grows.
-pub const INSTANCE: u16 = 272;
+/// pages. PMC `FIRST_INSTANCE_REGISTER + n` holds the number of an instance. PMD
+/// `FIRST_INSTANCE_REGISTER + n` counts by how much the instance's value grows.
+pub const FIRST_INSTANCE_REGISTER: u16 = 272;
 /// The number of PMCs for counter pages, and the number of PMDs for counter pages. The PMCs and
-/// PMDs for counter pages are numbered from [`INSTANCE`] on.
-pub const NR_INSTANCES: u16 = 4;
+/// PMDs for counter pages are numbered from [`FIRST_INSTANCE_REGISTER`] on.
+pub const NR_INSTANCE_REGISTERS: u16 = 4;
 
 /// Describes an array of `nr` items at `at` for an ioctl. Only the kernel dereferences the pointer
 /// `at`. If `at` comes from a shared reference, the caller must not pass the returned `Vector` to

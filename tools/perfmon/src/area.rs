@@ -16,7 +16,7 @@ use protocols::sync::Word;
 use protocols::PAGE_SIZE;
 
 /// A shared mapping of a part of a file, or the anonymous memory of a [`PrivateArea`] or a
-/// [`ForkDetector`]. Dropping an `Area` unmaps its memory.
+/// [`ForkDetector`]. Dropping a `MappedArea` unmaps its memory.
 ///
 /// The memory is accessed as atomics only, because the kernel and other processes may write to it
 /// at the same time. An access beyond the end of the file raises SIGBUS.
@@ -24,14 +24,14 @@ use protocols::PAGE_SIZE;
 /// # Invariants
 ///
 /// `addr` is the address of a mapping of `bytes` bytes, rounded up to whole pages. `bytes` is not
-/// 0. Only this `Area` unmaps the mapping.
+/// 0. Only this `MappedArea` unmaps the mapping.
 #[derive(Debug)]
-pub struct Area {
+pub struct MappedArea {
     addr: NonNull<c_void>,
     bytes: usize,
 }
 
-impl Area {
+impl MappedArea {
     /// Maps `bytes` bytes of a file from `offset` on, for reading.
     ///
     /// # Errors
@@ -46,7 +46,7 @@ impl Area {
     /// # Errors
     ///
     /// Returns the errno of mmap().
-    pub fn writable(file: c_int, offset: u64, bytes: usize) -> Result<Self, c_int> {
+    pub fn new_writable(file: c_int, offset: u64, bytes: usize) -> Result<Self, c_int> {
         Self::map(file, offset, bytes, PROT_READ | PROT_WRITE, MAP_SHARED)
     }
 
@@ -61,7 +61,7 @@ impl Area {
         // changed.
         let addr = unsafe { libc::mmap(null_mut(), bytes, protection, flags, file, offset as _) };
         match NonNull::new(addr) {
-            // INVARIANT: mmap() mapped `bytes` bytes at `addr`, and no other `Area` has this
+            // INVARIANT: mmap() mapped `bytes` bytes at `addr`, and no other `MappedArea` has this
             // address. mmap() fails if `bytes` is 0.
             Some(mapped) if addr != libc::MAP_FAILED => Ok(Self {
                 addr: mapped,
@@ -74,7 +74,7 @@ impl Area {
     }
 
     /// Returns the words of the mapping. A caller that stores to a word must have mapped the area
-    /// by [`writable`](Self::writable).
+    /// by [`new_writable`](Self::new_writable).
     #[inline]
     pub fn words(&self) -> &[Word] {
         // SAFETY: By the type's invariant `self.bytes` bytes are mapped, at the alignment of a
@@ -113,19 +113,19 @@ impl Area {
     /// used elsewhere after the call.
     pub(crate) unsafe fn from_raw(addr: NonNull<c_void>, bytes: usize) -> Self {
         // INVARIANT: By the function's contract `bytes` bytes are mapped at `addr`, and no other
-        // `Area` unmaps the mapping at `addr`.
+        // `MappedArea` unmaps the mapping at `addr`.
         Self { addr, bytes }
     }
 }
 
 // SAFETY: The mapping belongs to the process, not to a thread. The memory is accessed as atomics
 // only.
-unsafe impl Send for Area {}
+unsafe impl Send for MappedArea {}
 
-impl Drop for Area {
+impl Drop for MappedArea {
     fn drop(&mut self) {
-        // SAFETY: By the type's invariant only this `Area` unmaps its memory. No reference to the
-        // memory outlives `self`.
+        // SAFETY: By the type's invariant only this `MappedArea` unmaps its memory. No reference to
+        // the memory outlives `self`.
         let _ = unsafe { libc::munmap(self.addr.as_ptr(), self.bytes) };
     }
 }
@@ -135,7 +135,7 @@ impl Drop for Area {
 /// # Invariants
 ///
 /// The mapping of the area is anonymous and private.
-pub struct PrivateArea(Area);
+pub struct PrivateArea(MappedArea);
 
 impl PrivateArea {
     /// Maps `bytes` bytes.
@@ -146,7 +146,7 @@ impl PrivateArea {
     pub fn new(bytes: usize) -> Result<Self, c_int> {
         let flags = MAP_PRIVATE | MAP_ANONYMOUS;
         // INVARIANT: The flags make the mapping anonymous and private.
-        Area::map(-1, 0, bytes, PROT_READ | PROT_WRITE, flags).map(Self)
+        MappedArea::map(-1, 0, bytes, PROT_READ | PROT_WRITE, flags).map(Self)
     }
 
     /// Returns the memory as words.
@@ -163,7 +163,7 @@ impl PrivateArea {
 /// unmap them.
 ///
 /// Reading the page takes no system call, unlike getpid().
-pub struct ForkDetector(Area);
+pub struct ForkDetector(MappedArea);
 
 impl ForkDetector {
     /// Maps the page, and stores a 1 in it. In each later child, the kernel fills the page with
@@ -174,7 +174,7 @@ impl ForkDetector {
     /// Returns the errno of mmap() or madvise().
     pub fn new() -> Result<Self, c_int> {
         let flags = MAP_PRIVATE | MAP_ANONYMOUS;
-        let area = Area::map(-1, 0, PAGE_SIZE, PROT_READ | PROT_WRITE, flags)?;
+        let area = MappedArea::map(-1, 0, PAGE_SIZE, PROT_READ | PROT_WRITE, flags)?;
         // SAFETY: The mapping belongs to `area`. MADV_WIPEONFORK does not change the memory of this
         // process.
         let result =

@@ -51,7 +51,7 @@ type Model = (
 
 /// The resource that an event needs in addition to a counter and the counter's control register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Missing {
+pub enum MissingResource {
     /// The Intel register with this name must be programmed in addition to the control register.
     Register(&'static str),
     /// Two counters of an AMD processor must be merged into one counter.
@@ -60,23 +60,23 @@ pub enum Missing {
 
 /// Returns what an event needs in addition to a counter on an Intel model. Returns `None` if the
 /// event needs only a counter and the counter's control register, or if the model is unknown.
-pub fn intel_missing(family: u32, model: u32, code: u64) -> Option<Missing> {
+pub fn intel_missing_resource(family: u32, model: u32, code: u64) -> Option<MissingResource> {
     let models = intel::MODELS
         .iter()
         .filter(|m| (m.0, m.1) == (family, model));
     let mut extras = models.flat_map(|m| m.3).flat_map(|table| table.iter());
     let found = extras.find(|e| e.code == code as u16)?;
-    Some(Missing::Register(found.register))
+    Some(MissingResource::Register(found.register))
 }
 
 /// Returns what an event needs in addition to a counter on an AMD family. Returns `None` if the
 /// event needs only a counter and the counter's control register.
-pub fn amd_missing(family: u32, code: u64) -> Option<Missing> {
-    amd::needs_merged_counters(family, code).then_some(Missing::Merge)
+pub fn amd_missing_resource(family: u32, code: u64) -> Option<MissingResource> {
+    amd::needs_merged_counters(family, code).then_some(MissingResource::Merge)
 }
 
 /// Returns the mask of the counters that can count an event on an AMD family.
-pub fn amd_counters(family: u32, code: u64) -> u64 {
+pub fn amd_counter_mask(family: u32, code: u64) -> u64 {
     amd::counter_mask(family, code)
 }
 
@@ -89,7 +89,7 @@ pub const fn is_intel_fixed_only(code: u64) -> bool {
 /// Returns the mask of the general counters that can count an event on an Intel model. If no rule
 /// matches the event, all bits of the mask are set. On a model with two kinds of CPU, the mask has
 /// only the counters that can count the event on both kinds.
-pub fn intel_counters(family: u32, model: u32, code: u64) -> u64 {
+pub fn intel_counter_mask(family: u32, model: u32, code: u64) -> u64 {
     let models = intel::MODELS
         .iter()
         .filter(|m| (m.0, m.1) == (family, model));
@@ -111,23 +111,23 @@ mod tests {
     fn r1_16_intel_counter_mask_follows_the_rules() {
         // On Haswell, only counter 2 can count L1D_PEND_MISS.PENDING, but all counters can count
         // another unit mask of the same event.
-        assert_eq!(intel_counters(6, 0x3c, 0x0148), 4);
-        assert_eq!(intel_counters(6, 0x3c, 0x0248), u64::MAX);
+        assert_eq!(intel_counter_mask(6, 0x3c, 0x0148), 4);
+        assert_eq!(intel_counter_mask(6, 0x3c, 0x0248), u64::MAX);
         // On Ice Lake, one rule covers a range of codes (retired loads). If several rules match a
         // code, the first rule applies.
-        assert_eq!(intel_counters(6, 0x7e, 0x81d0), 0xf);
-        assert_eq!(intel_counters(6, 0x7e, 0x04a3), 0xff);
-        assert_eq!(intel_counters(6, 0x7e, 0x01a3), 0xf);
-        assert_eq!(intel_counters(6, 0x7e, 0x00c0), u64::MAX);
+        assert_eq!(intel_counter_mask(6, 0x7e, 0x81d0), 0xf);
+        assert_eq!(intel_counter_mask(6, 0x7e, 0x04a3), 0xff);
+        assert_eq!(intel_counter_mask(6, 0x7e, 0x01a3), 0xf);
+        assert_eq!(intel_counter_mask(6, 0x7e, 0x00c0), u64::MAX);
         // All counters can count every event of an unknown model.
-        assert_eq!(intel_counters(6, 0x01, 0x0148), u64::MAX);
-        assert_eq!(intel_counters(0x17, 0x3c, 0x0148), u64::MAX);
+        assert_eq!(intel_counter_mask(6, 0x01, 0x0148), u64::MAX);
+        assert_eq!(intel_counter_mask(0x17, 0x3c, 0x0148), u64::MAX);
     }
 
     #[test]
     fn r1_16_offcore_and_pebs_events_need_a_register() {
-        let missing = |model, code| intel_missing(6, model, code);
-        let register = |name| Some(Missing::Register(name));
+        let missing = |model, code| intel_missing_resource(6, model, code);
+        let register = |name| Some(MissingResource::Register(name));
         // On Skylake, the events 0x01b7, 0x01bb, 0x01cd and 0x01c6 need a register in addition to
         // the control register of the counter.
         assert_eq!(missing(0x5e, 0x01b7), register("OFFCORE_RSP_0"));
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn r1_16_amd_family_15h_counter_masks() {
-        let counters = |code| amd_counters(0x15, code);
+        let counters = |code| amd_counter_mask(0x15, code);
         assert_eq!(counters(0x0000), 0x38);
         assert_eq!(counters(0x1100), 0x08);
         assert_eq!(counters(0x0304), 0x08);
@@ -158,14 +158,20 @@ mod tests {
             (0x01, 0x07, 0x3f)
         );
         assert_eq!((counters(0x00e0), counters(0x00a0)), (0, 0));
-        assert_eq!(amd_counters(0x17, 0x00e0), u64::MAX);
+        assert_eq!(amd_counter_mask(0x17, 0x00e0), u64::MAX);
     }
 
     #[test]
     fn r1_16_amd_event_3_needs_merged_counters() {
-        assert_eq!(amd_missing(0x17, 0xff03), Some(Missing::Merge));
-        assert_eq!(amd_missing(0x19, 0x0803), Some(Missing::Merge));
-        assert_eq!(amd_missing(0x15, 0xff03), None);
-        assert_eq!(amd_missing(0x17, 0x1_0000_0003), None);
+        assert_eq!(
+            amd_missing_resource(0x17, 0xff03),
+            Some(MissingResource::Merge)
+        );
+        assert_eq!(
+            amd_missing_resource(0x19, 0x0803),
+            Some(MissingResource::Merge)
+        );
+        assert_eq!(amd_missing_resource(0x15, 0xff03), None);
+        assert_eq!(amd_missing_resource(0x17, 0x1_0000_0003), None);
     }
 }

@@ -16,7 +16,7 @@ use crate::abi::{self, MESSAGE_BYTES};
 use crate::affinity::CpuMask;
 
 /// The device by which contexts are created: each open file of the device holds one context.
-pub const DEVICE: &str = "/dev/perfmon";
+pub const PERFMON_DEVICE_PATH: &str = "/dev/perfmon";
 
 /// Maximum number of registers per call: the kernel accepts 4096 bytes of register structures.
 const MAX_PMDS_PER_CALL: usize = 4096 / size_of::<Pmd>();
@@ -27,7 +27,7 @@ pub enum Scope {
     /// The target is a thread.
     Thread,
     /// The target is a CPU. While the context is attached, only a thread that runs on the target
-    /// CPU can access the registers of the context: see [`on_cpu`].
+    /// CPU can access the registers of the context: see [`run_on_cpu`].
     System,
 }
 
@@ -65,14 +65,14 @@ pub struct Reading {
     pub value: u64,
     /// True if some counts are missing in the value, because the register was not available on some
     /// CPU (`PERFMON_REGFL_SHORT`).
-    pub is_short: bool,
+    pub lacks_counts: bool,
 }
 
 impl Reading {
     fn from_pmd(pmd: &Pmd) -> Self {
         Self {
             value: pmd.reg_value,
-            is_short: pmd.reg_flags & SHORT != 0,
+            lacks_counts: pmd.reg_flags & SHORT != 0,
         }
     }
 }
@@ -88,7 +88,10 @@ pub struct Context {
 impl Context {
     /// Creates a context. The file descriptor of the context has the flag close-on-exec.
     pub fn create(scope: Scope) -> io::Result<Self> {
-        let file = File::options().read(true).write(true).open(DEVICE)?;
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .open(PERFMON_DEVICE_PATH)?;
         let flags = match scope {
             Scope::Thread => 0,
             Scope::System => abi::SYSTEM_WIDE,
@@ -99,8 +102,11 @@ impl Context {
 
     /// Creates a context with the sampling format named `format`. The format defines the layout of
     /// `argument`. The error is `NotFound` if the kernel has no format of this name.
-    pub fn create_format(scope: Scope, format: &str, argument: &[u8]) -> io::Result<Self> {
-        let file = File::options().read(true).write(true).open(DEVICE)?;
+    pub fn create_with_format(scope: Scope, format: &str, argument: &[u8]) -> io::Result<Self> {
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .open(PERFMON_DEVICE_PATH)?;
         let flags = match scope {
             Scope::Thread => 0,
             Scope::System => abi::SYSTEM_WIDE,
@@ -164,7 +170,7 @@ impl Context {
 
     /// Creates or changes event sets. The context must not be attached. The kernel rounds timeouts
     /// up, and writes the rounded timeouts back to `sets`.
-    pub fn create_sets(&self, sets: &mut [SetDesc]) -> io::Result<()> {
+    pub fn create_event_sets(&self, sets: &mut [SetDesc]) -> io::Result<()> {
         for chunk in sets.chunks_mut(4096 / size_of::<SetDesc>()) {
             abi::create_event_sets(self.file.as_fd(), chunk)?;
         }
@@ -172,7 +178,7 @@ impl Context {
     }
 
     /// Returns the state of event sets.
-    pub fn set_infos(&self, sets: &[u16]) -> io::Result<Vec<SetInfo>> {
+    pub fn read_set_infos(&self, sets: &[u16]) -> io::Result<Vec<SetInfo>> {
         let info = |id: &u16| SetInfo {
             set_id: *id,
             ..SetInfo::default()
@@ -186,7 +192,7 @@ impl Context {
 
     /// Returns sums of times and counts over all runs of event sets ([`Runs`]), from which the
     /// caller can compute variances. Each PMD must have been written without sampling fields.
-    pub fn read_runs(&self, registers: &[(u16, u16)]) -> io::Result<Vec<Runs>> {
+    pub fn read_run_sums(&self, registers: &[(u16, u16)]) -> io::Result<Vec<Runs>> {
         let runs = |(set, number): &(u16, u16)| Runs {
             reg_num: *number,
             reg_set: *set,
@@ -247,7 +253,7 @@ impl Context {
 
     /// Pauses or resumes the ring of the context. While the ring is paused, the kernel drops
     /// records and counts them as lost.
-    pub fn pause(&self, paused: bool) -> io::Result<()> {
+    pub fn set_ring_paused(&self, paused: bool) -> io::Result<()> {
         Ok(abi::set_ring_paused(self.file.as_fd(), paused)?)
     }
 
@@ -355,7 +361,7 @@ fn pmd_with_value(set: u16, number: u16, value: u64) -> Pmd {
 }
 
 /// Calls `f` on a CPU, and then restores the CPU affinity of the calling thread.
-pub fn on_cpu<T>(cpu: u32, f: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+pub fn run_on_cpu<T>(cpu: u32, f: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let affinity = CpuMask::of_this_thread()?;
     CpuMask::of_cpu(cpu)?.apply_to_this_thread()?;
     let result = f();
@@ -413,8 +419,8 @@ mod tests {
                 ..Pmd::default()
             })
         };
-        assert!(reading(0x100).is_short);
-        assert!(!reading(abi::REGFL_OVFL_NOTIFY).is_short);
+        assert!(reading(0x100).lacks_counts);
+        assert!(!reading(abi::REGFL_OVFL_NOTIFY).lacks_counts);
         assert_eq!(reading(0).value, 7);
     }
 }

@@ -4,9 +4,9 @@
 //! registers of a PMU.
 //!
 //! ```no_run
-//! use perfmon::{Context, Map, RegisterValue, Scope};
+//! use perfmon::{Context, RegisterMap, RegisterValue, Scope};
 //!
-//! print!("{}", Map::read()?.hardware.expect("a PMU").name);
+//! print!("{}", RegisterMap::read()?.hardware.expect("a PMU").name);
 //! let context = Context::create(Scope::Thread)?;
 //! context.write_pmcs(&[RegisterValue::new(0, 0x4100c0)])?;
 //! context.load(std::process::id())?;
@@ -49,13 +49,15 @@ pub mod solve;
 
 #[cfg(feature = "std")]
 pub use abi::{
-    CONTEXT_SWITCHES, CPU_CLOCK, FIRST_SOFT, INSTANCE, MAJOR_FAULTS, MIGRATIONS, NR_INSTANCES,
-    PAGE_FAULTS, TASK_CLOCK,
+    CONTEXT_SWITCHES_PMD, CPU_CLOCK_PMD, FIRST_INSTANCE_REGISTER, FIRST_SOFT_REGISTER,
+    MAJOR_FAULTS_PMD, MIGRATIONS_PMD, NR_INSTANCE_REGISTERS, PAGE_FAULTS_PMD, TASK_CLOCK_PMD,
 };
 #[cfg(feature = "std")]
-pub use context::{on_cpu, sampling_pmd, Context, Message, Reading, RegisterValue, Scope, DEVICE};
+pub use context::{
+    run_on_cpu, sampling_pmd, Context, Message, Reading, RegisterValue, Scope, PERFMON_DEVICE_PATH,
+};
 #[cfg(feature = "std")]
-pub use map::{Map, PmcInfo, PmdInfo, PmuDescription};
+pub use map::{PmcInfo, PmdInfo, PmuDescription, RegisterMap};
 pub use perfmon_rules::abi::{status, Pmd, Runs, SetDesc, SetInfo, Status};
 pub use perfmon_rules::event_sets::{EXPL_NEXT, OVFL_SWITCH, TIME_SWITCH};
 pub use perfmon_rules::registers::SHORT;

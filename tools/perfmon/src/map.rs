@@ -6,7 +6,7 @@ use std::io;
 
 use rustix::io::Errno;
 
-use crate::abi::FIRST_SOFT;
+use crate::abi::FIRST_SOFT_REGISTER;
 use crate::context::{Context, Scope};
 
 /// Path of the register map.
@@ -85,13 +85,13 @@ impl PmuDescription {
         let numbers = self.pmcs.iter().map(|r| r.number);
         numbers
             .chain(self.pmds.iter().map(|r| r.number))
-            .all(|n| n < FIRST_SOFT)
+            .all(|n| n < FIRST_SOFT_REGISTER)
     }
 }
 
 /// All registers of this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Map {
+pub struct RegisterMap {
     /// The registers of the processor, if a PMU description for the processor is loaded.
     pub hardware: Option<PmuDescription>,
     /// The soft registers, which the kernel provides.
@@ -109,7 +109,7 @@ fn has_too_many_open_files(error: &io::Error) -> bool {
     matches!(errno, Some(Errno::MFILE | Errno::NFILE))
 }
 
-impl Map {
+impl RegisterMap {
     /// Reads the current register map. The error is `NotFound` if the module is not loaded.
     pub fn read() -> io::Result<Self> {
         let text = read_register_map_text()?;
@@ -129,7 +129,7 @@ impl Map {
 
     /// Removes each hardware register if `is_common` returns false for the register's list of CPUs.
     /// The list is empty for a register that all CPUs have.
-    pub fn common_to_cpus(mut self, is_common: impl Fn(&str) -> bool) -> Self {
+    pub fn retain_registers_of_cpus(mut self, is_common: impl Fn(&str) -> bool) -> Self {
         if let Some(hardware) = &mut self.hardware {
             hardware.pmcs.retain(|r| is_common(&r.cpus));
             hardware.pmds.retain(|r| is_common(&r.cpus));
@@ -248,7 +248,7 @@ not a register
 
     #[test]
     fn r1_1_register_map_text_is_parsed() {
-        let map = Map::parse(INTEL_MAP_TEXT);
+        let map = RegisterMap::parse(INTEL_MAP_TEXT);
         let hardware = map.hardware.as_ref().expect("a PMU");
         assert_eq!(hardware.name, "intel-arch");
         assert_eq!(hardware.pmcs.len(), 2);
@@ -270,7 +270,7 @@ not a register
 
     #[test]
     fn r1_4_registers_that_some_cpus_lack_can_be_removed() {
-        let map = Map::parse(
+        let map = RegisterMap::parse(
             "\
 # intel-arch
 CORE 0x20 cpus=1
@@ -287,20 +287,20 @@ PMD1 D address=0xc2 width=48 pmcs=0x2 rdpmc=0x1 cpus=0,2-3
         assert_eq!(map.pmd(1).map(|r| r.cpus.as_str()), Some("0,2-3"));
         let common = map
             .clone()
-            .common_to_cpus(|cpus| cpus.is_empty() || cpus == "0,2-3");
+            .retain_registers_of_cpus(|cpus| cpus.is_empty() || cpus == "0,2-3");
         assert!(common.pmc(1).is_some() && common.pmd(1).is_some());
-        let map = map.common_to_cpus(str::is_empty);
+        let map = map.retain_registers_of_cpus(str::is_empty);
         assert!(map.pmc(0).is_some() && map.pmd(0).is_some());
         assert!(map.pmc(1).is_none() && map.pmd(1).is_none());
     }
 
     #[test]
     fn r1_1_empty_register_map_has_no_hardware_pmu() {
-        assert_eq!(Map::parse(""), Map::default());
-        let nameless = Map {
+        assert_eq!(RegisterMap::parse(""), RegisterMap::default());
+        let nameless = RegisterMap {
             hardware: Some(PmuDescription::default()),
             soft: Vec::new(),
         };
-        assert_eq!(Map::parse("PMC0 x\n# \nPMD PMDx"), nameless);
+        assert_eq!(RegisterMap::parse("PMC0 x\n# \nPMD PMDx"), nameless);
     }
 }

@@ -5,8 +5,8 @@
 //!
 //! ```no_run
 //! # fn context(_: &str, _: &[u8]) -> std::fs::File { todo!() }
-//! # use perfmon::ring::{Argument, Ring};
-//! let argument = Argument::new(1 << 16);
+//! # use perfmon::ring::{RingArgument, Ring};
+//! let argument = RingArgument::new(1 << 16);
 //! let context = context("ring", &argument.to_bytes());
 //! let mut ring = Ring::open(&context)?;
 //! for record in ring.records() {
@@ -36,17 +36,17 @@ pub use protocols::ring::{BACKWARD, OVERWRITE};
 #[cfg(feature = "std")]
 pub use reader::{Reader, Records, Ring};
 #[cfg(feature = "std")]
-pub use record::{Record, Sample, IN_GUEST, STACK_KERNEL, STACK_USER};
+pub use record::{Record, Sample, GUEST_SAMPLE_ADDRESS, KERNEL_STACK_MARKER, USER_STACK_MARKER};
 
-/// Flag of [`Argument::fields`]: record the frames of the kernel stack.
-pub const KERNEL_STACK: u32 = 0x01;
-/// Flag of [`Argument::fields`]: record the frames of the user stack.
-pub const USER_STACK: u32 = 0x02;
+/// Flag of [`RingArgument::fields`]: record the frames of the kernel stack.
+pub const RECORD_KERNEL_STACK: u32 = 0x01;
+/// Flag of [`RingArgument::fields`]: record the frames of the user stack.
+pub const RECORD_USER_STACK: u32 = 0x02;
 
 /// The argument of the formats `ring`, `flight-recorder` and `call-stack`; C's `struct
 /// perfmon_ring_arg`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Argument {
+pub struct RingArgument {
     /// Size of the ring's data in bytes, which is a power of two and at least a page.
     pub size: u64,
     /// Flags of the ring, [`BACKWARD`] and [`OVERWRITE`].
@@ -54,13 +54,13 @@ pub struct Argument {
     /// Number of new bytes after which the kernel sends a message to the reader. The watermark 0
     /// means half of `size`; in a ring with [`OVERWRITE`], the watermark 0 disables messages.
     pub watermark: u32,
-    /// Optional fields of samples, [`KERNEL_STACK`] and [`USER_STACK`].
+    /// Optional fields of samples, [`RECORD_KERNEL_STACK`] and [`RECORD_USER_STACK`].
     pub fields: u32,
     /// Maximum number of frames of each stack; 0 means 127.
     pub max_frames: u32,
 }
 
-impl Argument {
+impl RingArgument {
     /// Returns the argument for a ring of `size` bytes; all other fields have the default 0.
     pub fn new(size: u64) -> Self {
         Self {

@@ -7,7 +7,7 @@
 //! # use std::os::fd::AsRawFd;
 //! # fn read_pmds(_: u16) -> u64 { 0 }
 //! # let context = std::fs::File::open("/dev/perfmon")?;
-//! let page = perfmon::selfpage::Mapping::new(context.as_raw_fd())
+//! let page = perfmon::selfpage::SelfPageMapping::new(context.as_raw_fd())
 //!     .map_err(std::io::Error::from_raw_os_error)?;
 //! // If the page does not have the value, ask the kernel.
 //! let instructions = page.counter(0).unwrap_or_else(|| read_pmds(0));
@@ -31,7 +31,7 @@ use protocols::sync::Word;
 use protocols::PAGE_SIZE;
 use rdpmc::{rdpmc, thread_pointer};
 
-use crate::area::Area;
+use crate::area::MappedArea;
 
 /// Maximum number of attempts to read the page consistently. If all attempts fail, the caller has
 /// to read the counter by a system call.
@@ -64,11 +64,11 @@ fn read_counter_as_thread(
     None
 }
 
-/// The mapped self page of a context. Dropping a `Mapping` unmaps the self page.
+/// The mapped self page of a context. Dropping a `SelfPageMapping` unmaps the self page.
 #[derive(Debug)]
-pub struct Mapping(Area);
+pub struct SelfPageMapping(MappedArea);
 
-impl Mapping {
+impl SelfPageMapping {
     /// Maps the self page of the context whose file descriptor is `context`.
     ///
     /// # Errors
@@ -76,7 +76,7 @@ impl Mapping {
     /// Returns an errno: `EPROTO` if the page has a version that this crate does not support, or
     /// the errno of mmap().
     pub fn new(context: c_int) -> Result<Self, c_int> {
-        let area = Area::new(context, OFFSET, PAGE_SIZE)?;
+        let area = MappedArea::new(context, OFFSET, PAGE_SIZE)?;
         // Pages of all versions begin with the version and the size.
         let begin = area.words().first().map_or(0, Word::load_relaxed);
         match begin as u32 == VERSION && begin >> 32 >= size_of::<SelfPage>() as u64 {
@@ -106,12 +106,12 @@ impl Mapping {
     /// call.
     pub unsafe fn from_raw(addr: NonNull<SelfPage>) -> Self {
         // SAFETY: By the function's contract `addr` is from `into_raw()` and not used elsewhere.
-        // The area of a `Mapping` has one page.
-        Self(unsafe { Area::from_raw(addr.cast(), PAGE_SIZE) })
+        // The area of a `SelfPageMapping` has one page.
+        Self(unsafe { MappedArea::from_raw(addr.cast(), PAGE_SIZE) })
     }
 }
 
-impl Deref for Mapping {
+impl Deref for SelfPageMapping {
     type Target = SelfPage;
 
     #[inline]

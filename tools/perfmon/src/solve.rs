@@ -15,9 +15,9 @@ use std::fmt;
 
 /// The constraints of an event: the PMDs that can count it, and its group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Constraint {
+pub struct EventConstraint {
     /// The PMDs that can count the event, in order of preference.
-    pub choices: Vec<u16>,
+    pub usable_pmds: Vec<u16>,
     /// The group of the event. Events of the same group must be in the same event set.
     pub group: Option<usize>,
 }
@@ -75,14 +75,14 @@ const MAX_TOTAL_SEARCH_STEPS: usize = 2 * MAX_SEARCH_STEPS;
 
 /// A matching of events and PMDs (data registers) in all event sets.
 struct EventPmdMatching<'a> {
-    events: &'a [Constraint],
+    events: &'a [EventConstraint],
     /// The PMDs in use in each set, each with the index of the event that uses the PMD.
     pmds_in_use: Vec<Vec<(u16, usize)>>,
     fixed_set_of_event: Vec<Option<u16>>,
 }
 
 impl<'a> EventPmdMatching<'a> {
-    fn new(events: &'a [Constraint], sets: usize) -> Self {
+    fn new(events: &'a [EventConstraint], sets: usize) -> Self {
         Self {
             events,
             pmds_in_use: vec![Vec::new(); sets],
@@ -101,7 +101,7 @@ impl<'a> EventPmdMatching<'a> {
         let events = self.events;
         // Prefer a free PMD to moving another event.
         for set in &sets {
-            for pmd in &events[event].choices {
+            for pmd in &events[event].usable_pmds {
                 let in_use = &mut self.pmds_in_use[usize::from(*set)];
                 if !in_use.iter().any(|(p, _)| p == pmd) {
                     in_use.push((*pmd, event));
@@ -110,7 +110,7 @@ impl<'a> EventPmdMatching<'a> {
             }
         }
         for set in sets {
-            for pmd in &events[event].choices {
+            for pmd in &events[event].usable_pmds {
                 if tried.contains(&(set, *pmd)) {
                     continue;
                 }
@@ -162,7 +162,7 @@ impl<'a> EventPmdMatching<'a> {
 /// or in any set if `set_of` returns `None`. The error is the index of the first event that gets no
 /// PMD.
 fn match_events_with_pmds(
-    events: &[Constraint],
+    events: &[EventConstraint],
     selected: impl Iterator<Item = usize>,
     sets: usize,
     set_of: impl Fn(usize) -> Option<u16>,
@@ -179,7 +179,7 @@ fn match_events_with_pmds(
 
 /// A backtracking search for the event sets of the groups.
 struct GroupPlacementSearch<'a> {
-    events: &'a [Constraint],
+    events: &'a [EventConstraint],
     groups: &'a [Vec<usize>],
     group_of_event: &'a [Option<usize>],
     nr_sets: usize,
@@ -216,7 +216,7 @@ impl GroupPlacementSearch<'_> {
 
 /// Places each group into the first set in which it fits together with the groups that are already
 /// there. Each group fits into an empty set. Returns the set of each group.
-fn place_groups_first_fit(events: &[Constraint], groups: &[Vec<usize>]) -> Vec<u16> {
+fn place_groups_first_fit(events: &[EventConstraint], groups: &[Vec<usize>]) -> Vec<u16> {
     let mut events_of_set: Vec<Vec<usize>> = Vec::new();
     let mut set_of_group = Vec::new();
     for group in groups {
@@ -239,8 +239,8 @@ fn place_groups_first_fit(events: &[Constraint], groups: &[Vec<usize>]) -> Vec<u
 
 /// Returns a lower bound for the number of sets: if n events can use only the same m PMDs, they
 /// need at least n / m sets.
-fn min_nr_sets(events: &[Constraint]) -> usize {
-    let mut choices: Vec<Vec<u16>> = events.iter().map(|e| e.choices.clone()).collect();
+fn min_nr_sets(events: &[EventConstraint]) -> usize {
+    let mut choices: Vec<Vec<u16>> = events.iter().map(|e| e.usable_pmds.clone()).collect();
     choices.push(choices.concat());
     for counters in &mut choices {
         counters.sort_unstable();
@@ -263,8 +263,8 @@ fn min_nr_sets(events: &[Constraint]) -> usize {
 
 /// Assigns all events to as few event sets as the search finds. The events of a group are assigned
 /// to the same set.
-pub fn solve(events: &[Constraint]) -> Result<EventSchedule, ScheduleError> {
-    if let Some(event) = events.iter().position(|e| e.choices.is_empty()) {
+pub fn assign_events_to_sets(events: &[EventConstraint]) -> Result<EventSchedule, ScheduleError> {
+    if let Some(event) = events.iter().position(|e| e.usable_pmds.is_empty()) {
         return Err(ScheduleError::NoCounter(event));
     }
     if events.is_empty() {
@@ -340,21 +340,21 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn event_constraint(choices: &[u16], group: Option<usize>) -> Constraint {
-        Constraint {
-            choices: choices.to_vec(),
+    fn event_constraint(choices: &[u16], group: Option<usize>) -> EventConstraint {
+        EventConstraint {
+            usable_pmds: choices.to_vec(),
             group,
         }
     }
 
-    fn check_schedule_is_valid(events: &[Constraint], schedule: &EventSchedule) {
+    fn check_schedule_is_valid(events: &[EventConstraint], schedule: &EventSchedule) {
         let mut assignments: Vec<(u16, u16)> = schedule
             .assignments
             .iter()
             .map(|s| (s.set, s.pmd))
             .collect();
         for (event, seat) in events.iter().zip(&schedule.assignments) {
-            assert!(event.choices.contains(&seat.pmd) && seat.set < schedule.sets);
+            assert!(event.usable_pmds.contains(&seat.pmd) && seat.set < schedule.sets);
             for (other, at) in events.iter().zip(&schedule.assignments) {
                 assert!(event.group.is_none() || event.group != other.group || at.set == seat.set);
             }
@@ -370,24 +370,24 @@ mod tests {
     fn r1_12_schedule_has_the_fewest_event_sets() {
         let any = [0, 1, 2, 3];
         let events = vec![event_constraint(&any, None); 9];
-        let found = solve(&events).expect("fits");
+        let found = assign_events_to_sets(&events).expect("fits");
         check_schedule_is_valid(&events, &found);
         assert_eq!(found.sets, 3);
         // Three events that need the same counter need three sets.
         let events = vec![event_constraint(&[2], None); 3];
-        assert_eq!(solve(&events).expect("fits").sets, 3);
+        assert_eq!(assign_events_to_sets(&events).expect("fits").sets, 3);
         // The first event moves to counter 1, because the second event can use counter 0 only.
         let events = [
             event_constraint(&[0, 1], None),
             event_constraint(&[0], None),
         ];
-        assert_eq!(solve(&events).expect("fits").sets, 1);
+        assert_eq!(assign_events_to_sets(&events).expect("fits").sets, 1);
         // Three pairs and two single events fit into two sets of four counters.
-        let mut events: Vec<Constraint> = (0..6)
+        let mut events: Vec<EventConstraint> = (0..6)
             .map(|n| event_constraint(&any, Some(n / 2)))
             .collect();
         events.extend([event_constraint(&any, None), event_constraint(&any, None)]);
-        let found = solve(&events).expect("fits");
+        let found = assign_events_to_sets(&events).expect("fits");
         check_schedule_is_valid(&events, &found);
         assert_eq!(found.sets, 2);
     }
@@ -395,14 +395,14 @@ mod tests {
     /// Checks that 2,000 events are assigned to the smallest number of sets.
     #[test]
     fn r1_12_2000_events_get_the_fewest_sets() {
-        let events: Vec<Constraint> = (0..2000)
+        let events: Vec<EventConstraint> = (0..2000)
             .map(|n| match n % 4 {
                 0 => event_constraint(&[0], None),
                 1 => event_constraint(&[0, 1], None),
                 _ => event_constraint(&[0, 1, 2, 3], None),
             })
             .collect();
-        let found = solve(&events).expect("fits");
+        let found = assign_events_to_sets(&events).expect("fits");
         check_schedule_is_valid(&events, &found);
         assert_eq!(found.sets, 500);
     }
@@ -410,17 +410,18 @@ mod tests {
     /// Checks the schedules of many groups that need the same counter.
     #[test]
     fn r1_12_many_groups_with_one_counter_get_own_sets() {
-        let events: Vec<Constraint> = (0..210).map(|n| event_constraint(&[0], Some(n))).collect();
-        let found = solve(&events).expect("fits");
+        let events: Vec<EventConstraint> =
+            (0..210).map(|n| event_constraint(&[0], Some(n))).collect();
+        let found = assign_events_to_sets(&events).expect("fits");
         check_schedule_is_valid(&events, &found);
         assert_eq!(found.sets, 210);
         // Each group has a second event, which another counter counts.
-        let events: Vec<Constraint> = (0..201)
+        let events: Vec<EventConstraint> = (0..201)
             .flat_map(|n| {
                 [&[2][..], &[0, 1, 2, 3]].map(|choices| event_constraint(choices, Some(n)))
             })
             .collect();
-        let found = solve(&events).expect("fits");
+        let found = assign_events_to_sets(&events).expect("fits");
         check_schedule_is_valid(&events, &found);
         assert_eq!(found.sets, 201);
     }
@@ -430,10 +431,10 @@ mod tests {
     /// there are too many groups for a complete search.
     #[test]
     fn r1_12_groups_fit_after_max_total_search_steps() {
-        let events: Vec<Constraint> = (0..162)
+        let events: Vec<EventConstraint> = (0..162)
             .map(|n| event_constraint(&[0, 1, 2, 3], Some(if n < 120 { n / 3 } else { n / 2 })))
             .collect();
-        let found = solve(&events).expect("fits");
+        let found = assign_events_to_sets(&events).expect("fits");
         check_schedule_is_valid(&events, &found);
         assert_eq!(found.sets, 51);
     }
@@ -441,7 +442,7 @@ mod tests {
     #[test]
     fn r1_12_schedule_error_names_the_event_or_group() {
         assert_eq!(
-            solve(&[event_constraint(&[0], None), event_constraint(&[], None)]),
+            assign_events_to_sets(&[event_constraint(&[0], None), event_constraint(&[], None)]),
             Err(ScheduleError::NoCounter(1))
         );
         let events = [
@@ -450,16 +451,16 @@ mod tests {
             event_constraint(&[0], Some(4)),
         ];
         assert_eq!(
-            solve(&events),
+            assign_events_to_sets(&events),
             Err(ScheduleError::GroupConflict { group: 4, event: 2 })
         );
-        assert_eq!(solve(&[]), Ok(EventSchedule::default()));
+        assert_eq!(assign_events_to_sets(&[]), Ok(EventSchedule::default()));
     }
 
     /// Returns true if the events fit into `sets` sets with each group in one set. Tries every
     /// assignment.
     fn exists_schedule_by_brute_force(
-        events: &[Constraint],
+        events: &[EventConstraint],
         sets: u16,
         in_use: &mut Vec<(u16, u16)>,
         set_of_group: &mut Vec<Option<u16>>,
@@ -475,7 +476,7 @@ mod tests {
             {
                 continue;
             }
-            for pmd in &event.choices {
+            for pmd in &event.usable_pmds {
                 if in_use.contains(&(set, *pmd)) {
                     continue;
                 }
@@ -503,10 +504,13 @@ mod tests {
         fn r1_12_schedule_is_as_small_as_by_brute_force(
             inputs in prop::collection::vec((prop::collection::btree_set(0u16..4, 1..4), prop::option::of(0usize..3)), 1..7),
         ) {
-            let events: Vec<Constraint> = inputs.iter().map(|(choices, group)| Constraint {
-                choices: choices.iter().copied().collect(),
-                group: *group,
-            }).collect();
+            let events: Vec<EventConstraint> = inputs
+                .iter()
+                .map(|(choices, group)| EventConstraint {
+                    usable_pmds: choices.iter().copied().collect(),
+                    group: *group,
+                })
+                .collect();
             let fewest = (1..=events.len() as u16).find(|sets| {
                 exists_schedule_by_brute_force(
                     &events,
@@ -516,7 +520,7 @@ mod tests {
                     0,
                 )
             });
-            match solve(&events) {
+            match assign_events_to_sets(&events) {
                 Ok(found) => {
                     check_schedule_is_valid(&events, &found);
                     prop_assert_eq!(Some(found.sets), fewest);

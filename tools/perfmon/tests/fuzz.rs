@@ -3,9 +3,9 @@
 //! Fuzzers of two readers: the reader of the register map, and the reader of rings. The fuzzed
 //! rings have arbitrary data and arbitrary positions.
 
-use fuzz::{changed, words, Fuzzer};
-use perfmon::ring::{Reader, STACK_USER};
-use perfmon::Map;
+use fuzz::{changed_inputs, word_inputs, Fuzzer};
+use perfmon::ring::{Reader, USER_STACK_MARKER};
+use perfmon::RegisterMap;
 use protocols::ring::{Page, Shared, Writer, BACKWARD, OVERWRITE};
 use protocols::sync::Word;
 
@@ -22,14 +22,17 @@ fn parse_and_query_map(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
     };
-    let map = Map::parse(text);
+    let map = RegisterMap::parse(text);
     let _ = (map.pmc(0), map.pmd(257));
-    let _ = map.common_to_cpus(str::is_empty);
+    let _ = map.retain_registers_of_cpus(str::is_empty);
 }
 
 #[test]
 fn r1_1_fuzz_register_maps() {
-    Fuzzer::new("register map").run(changed(&[REGISTER_MAP_TEXT.to_vec()]), parse_and_query_map);
+    Fuzzer::new("register map").run(
+        changed_inputs(&[REGISTER_MAP_TEXT.to_vec()]),
+        parse_and_query_map,
+    );
 }
 
 #[test]
@@ -59,7 +62,7 @@ fn r1_1_fuzz_register_maps_of_any_words() {
         "thread",
         "=",
     ];
-    Fuzzer::new("parts of a register map").run(words(&parts), parse_and_query_map);
+    Fuzzer::new("parts of a register map").run(word_inputs(&parts), parse_and_query_map);
 }
 
 /// The number of words of the data of a valid ring.
@@ -87,7 +90,7 @@ fn valid_ring_input(flags: u32) -> Vec<u8> {
         2 | (3 << 32),
         11,
         12,
-        STACK_USER,
+        USER_STACK_MARKER,
         1,
         2,
     ];
@@ -137,7 +140,7 @@ fn r1_9_fuzz_rings() {
     for bytes in &valid {
         assert!(read_ring_twice(bytes) > 20);
     }
-    Fuzzer::new("rings").run(changed(&valid), |bytes| {
+    Fuzzer::new("rings").run(changed_inputs(&valid), |bytes| {
         // The smallest record has a header only.
         assert!(read_ring_twice(bytes) <= bytes.len() / 4);
     });

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use perfmon::ring::{self, Argument, Reader, Record, Sample};
+use perfmon::ring::{self, Reader, Record, RingArgument, Sample};
 use protocols::ring::{Page, Shared, WriteResult, Writer, BACKWARD, OVERWRITE};
 use protocols::sync::Word;
 
@@ -88,7 +88,11 @@ fn r1_9_sample_throttle_and_exec_records_are_parsed() {
     writer.write(
         &memory.shared(),
         1,
-        &[&fixed, &[11, 12], &[ring::STACK_USER, 0x1000, 0x2000]],
+        &[
+            &fixed,
+            &[11, 12],
+            &[ring::USER_STACK_MARKER, 0x1000, 0x2000],
+        ],
     );
     writer.write(&memory.shared(), 3, &[&[5]]);
     writer.write(&memory.shared(), 4, &[&[6]]);
@@ -108,7 +112,7 @@ fn r1_9_sample_throttle_and_exec_records_are_parsed() {
         last_reset: 0_u64.wrapping_sub(500),
         eventid: 4,
         values: vec![11, 12],
-        frames: vec![ring::STACK_USER, 0x1000, 0x2000],
+        frames: vec![ring::USER_STACK_MARKER, 0x1000, 0x2000],
     };
     assert_eq!(sample.period(), 500);
     assert_eq!(all[0], Record::Sample(sample));
@@ -303,11 +307,11 @@ fn r2_5_reader_returns_no_torn_record_during_writes() {
 
 #[test]
 fn r1_9_ring_argument_has_the_layout_of_the_kernel() {
-    let argument = Argument {
+    let argument = RingArgument {
         size: 0x10000,
         flags: BACKWARD | OVERWRITE,
         watermark: 5,
-        fields: ring::USER_STACK,
+        fields: ring::RECORD_USER_STACK,
         max_frames: 7,
     };
     let bytes = argument.to_bytes();

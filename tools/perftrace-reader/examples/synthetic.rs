@@ -24,7 +24,7 @@ use std::fs;
 use std::path::Path;
 
 use fake::{FakeTrace, RecordBytes, SHARED_KEY};
-use perftrace_reader::output::{Ctf, Output, TraceProperties};
+use perftrace_reader::output::{CtfOutput, Output, TraceProperties};
 use perftrace_reader::{Reader, Source};
 
 /// An event that the reader must print.
@@ -74,7 +74,7 @@ impl TraceCase {
     fn write_files(mut self, directory: &Path) -> Result<(), Box<dyn Error>> {
         let environment = vec![("tracer_name".to_owned(), "synthetic".to_owned())];
         let properties = TraceProperties::new(&self.fake.info()?, environment);
-        let mut ctf = Ctf::create(&directory.join(self.name), &properties)?;
+        let mut ctf = CtfOutput::create(&directory.join(self.name), &properties)?;
         let mut reader = Reader::new(&self.fake.info);
         for _ in 0..=self.fake.nr_rounds() {
             reader.read_round(&self.fake, &mut ctf)?;

@@ -14,10 +14,12 @@ use crate::abi;
 use crate::error::Error;
 use crate::source::{BufferId, Chunk, Info, MarkerInfo, ProcessInfo, Source};
 use trace_rules::abi::flag::ALL_USERS;
-use trace_rules::abi::{self as raw, Create, Describe, Process, Read, Release, BYTES_MAX, ENDED};
+use trace_rules::abi::{
+    self as raw, Create, Describe, Process, Read, Release, ENDED, MAX_BUFFER_BYTES,
+};
 
 /// Path of the device for user-space tracing.
-pub const DEVICE: &str = "/dev/perftrace";
+pub const PERFTRACE_DEVICE_PATH: &str = "/dev/perftrace";
 
 /// Maximum number of attempts to read a buffer. An attempt to read a buffer fails if a signal
 /// interrupts the call, or if the memory of the caller is too small for the records.
@@ -26,7 +28,7 @@ const MAX_READ_ATTEMPTS: usize = 1000;
 /// Maximum number of markers that [`Device::visit_markers`] visits. Without a limit, a program
 /// could create processes with markers faster than the markers are listed, and the call would not
 /// end.
-pub const MAX_MARKERS: usize = 1 << 17;
+pub const MAX_LISTED_MARKERS: usize = 1 << 17;
 
 /// The configuration of a new trace.
 #[derive(Clone, Debug, Default)]
@@ -43,8 +45,8 @@ pub struct TraceConfig {
     /// Maximum number of milliseconds that a thread waits for room in a buffer, if the flag `WAIT`
     /// is set; 0 for the default, `u32::MAX` for no limit.
     pub wait_ms: u32,
-    /// A filter that [`filter::compile`](crate::filter::compile) has compiled; empty if the trace
-    /// has no filter.
+    /// A filter that [`filter::compile_filter`](crate::filter::compile_filter) has compiled; empty
+    /// if the trace has no filter.
     pub filter: Vec<u8>,
 }
 
@@ -57,7 +59,10 @@ pub struct Device {
 impl Device {
     /// Opens `/dev/perftrace`. The error is `NotFound` if the module is not loaded.
     pub fn open() -> Result<Self, Error> {
-        let file = File::options().read(true).write(true).open(DEVICE);
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .open(PERFTRACE_DEVICE_PATH);
         Ok(Self {
             file: file.map_err(Error::Open)?,
         })
@@ -82,8 +87,8 @@ impl Device {
     }
 
     /// Calls `visit` for each marker of the processes that the caller may trace, until `visit`
-    /// returns false. Returns false if there are more than [`MAX_MARKERS`] markers, of which only
-    /// the first [`MAX_MARKERS`] were visited.
+    /// returns false. Returns false if there are more than [`MAX_LISTED_MARKERS`] markers, of which
+    /// only the first [`MAX_LISTED_MARKERS`] were visited.
     pub fn visit_markers(&self, visit: impl FnMut(MarkerInfo) -> bool) -> Result<bool, Error> {
         visit_markers(|raw| abi::next_marker(self.file.as_fd(), raw), visit)
     }
@@ -96,12 +101,12 @@ impl Device {
 
     /// Asks all traced processes to release the device, and to map the file `wake` in its place.
     /// Returns the number of processes that have not released the device yet.
-    pub fn release(&self, wake: &File) -> Result<u32, Error> {
+    pub fn release_processes(&self, wake: &File) -> Result<u32, Error> {
         self.call_release_ioctl(0, wake.as_raw_fd())
     }
 
-    /// Ends the effect of [`Self::release`]: processes can be traced and traces can be created
-    /// again.
+    /// Ends the effect of [`Self::release_processes`]: processes can be traced and traces can be
+    /// created again.
     pub fn resume(&self) -> Result<(), Error> {
         self.call_release_ioctl(raw::RESUME, -1).map(|_| ())
     }
@@ -243,7 +248,9 @@ impl Source for Trace {
                     return Ok(None);
                 }
                 Err(Errno::INTR | Errno::AGAIN) => {}
-                Err(Errno::NOSPC) if raw.bytes as usize > to.len() && raw.bytes <= BYTES_MAX => {
+                Err(Errno::NOSPC)
+                    if raw.bytes as usize > to.len() && raw.bytes <= MAX_BUFFER_BYTES =>
+                {
                     to.resize(raw.bytes as usize, 0);
                 }
                 Err(Errno::BUSY) => return Err(Error::Busy),
@@ -277,7 +284,7 @@ fn visit_markers(
     for nr_visited in 0.. {
         let mut raw = raw_describe_of_marker(from.0, from.1);
         match retry_on_intr(|| next(&mut raw)) {
-            Ok(()) if nr_visited == MAX_MARKERS => break,
+            Ok(()) if nr_visited == MAX_LISTED_MARKERS => break,
             Ok(()) => {}
             Err(Errno::NOENT) => return Ok(true),
             Err(e) => return Err(Error::Call("list markers", e.into())),
@@ -441,10 +448,13 @@ mod tests {
 
     #[test]
     fn r3_8_listing_of_markers_ends_at_its_maximum() {
-        let max = MAX_MARKERS as u64;
-        assert_eq!(visit_new_processes(u64::MAX, 0), (MAX_MARKERS, false));
-        assert_eq!(visit_new_processes(max + 1, 0), (MAX_MARKERS, false));
-        assert_eq!(visit_new_processes(max, 0), (MAX_MARKERS, true));
+        let max = MAX_LISTED_MARKERS as u64;
+        assert_eq!(
+            visit_new_processes(u64::MAX, 0),
+            (MAX_LISTED_MARKERS, false)
+        );
+        assert_eq!(visit_new_processes(max + 1, 0), (MAX_LISTED_MARKERS, false));
+        assert_eq!(visit_new_processes(max, 0), (MAX_LISTED_MARKERS, true));
         assert_eq!(visit_new_processes(u64::MAX, 3), (3, true));
     }
 }

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::io;
 
-use crate::device::DEVICE;
+use crate::device::PERFTRACE_DEVICE_PATH;
 
 /// The reason why a trace cannot be created, opened or read.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Open(e) => write!(f, "{DEVICE}: {e}"),
+            Self::Open(e) => write!(f, "{PERFTRACE_DEVICE_PATH}: {e}"),
             Self::NoTrace(name) => write!(f, "no trace '{name}'"),
             Self::Exists(name) => write!(f, "trace '{name}' already exists"),
             Self::TooManyTraces => write!(

@@ -54,7 +54,7 @@ pub struct Field {
 
 /// Parses the text that describes a marker's fields. Returns `None` if the text is invalid.
 pub fn parse_fields(text: &str) -> Option<Vec<Field>> {
-    if !protocols::filter::check_fields(text.as_bytes()) {
+    if !protocols::filter::is_valid_field_list(text.as_bytes()) {
         return None;
     }
     let words = text.split(' ').filter(|_| !text.is_empty());

@@ -52,6 +52,6 @@ fn filter_error<T>(position: usize, message: impl Into<String>) -> Result<T, Err
 }
 
 /// Compiles a filter to the program that `perftrace_create.filter` points to.
-pub fn compile(text: &str) -> Result<Vec<u8>, Error> {
+pub fn compile_filter(text: &str) -> Result<Vec<u8>, Error> {
     program::assemble_filter(&parse::parse_filter(text)?)
 }

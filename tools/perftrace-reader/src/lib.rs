@@ -3,12 +3,12 @@
 //! Reader side of user-space tracing: reads the traces of `/dev/perftrace`.
 //!
 //! ```no_run
-//! use perftrace_reader::{output::Text, Clock, Device, Reader, Source, TraceConfig};
+//! use perftrace_reader::{output::TextOutput, Clock, Device, Reader, Source, TraceConfig};
 //!
 //! let config = TraceConfig { name: "now".to_owned(), ..TraceConfig::default() };
 //! let trace = Device::open()?.create(&config)?;
 //! let info = trace.info()?;
-//! let mut lines = Text::new(std::io::stdout(), Clock::new(&info), false);
+//! let mut lines = TextOutput::new(std::io::stdout(), Clock::new(&info), false);
 //! let mut reader = Reader::new(&info);
 //! std::thread::sleep(std::time::Duration::from_secs(1));
 //! reader.read_round(&trace, &mut lines)?;
@@ -44,7 +44,7 @@ mod source;
 mod syscalls;
 
 pub use clock::Clock;
-pub use device::{Device, Trace, TraceConfig, DEVICE, MAX_MARKERS};
+pub use device::{Device, Trace, TraceConfig, MAX_LISTED_MARKERS, PERFTRACE_DEVICE_PATH};
 pub use error::Error;
 pub use metadata::{MarkerClass, Process};
 pub use protocols::trace_buffer::{LOST, PAD, RECORD_MAX};
@@ -56,6 +56,6 @@ pub use trace_rules::abi::flag::{
 pub use trace_rules::abi::map::{READ_BYTES, WORDS};
 pub use trace_rules::abi::wake_file::{NR_RETRY_WORDS, RETRY_WORDS};
 pub use trace_rules::abi::{
-    BYTES_MAX, BYTES_MIN, CLOCK_MONOTONIC, CLOCK_TSC, FIELDS_MAX, FILTER_MAX, KEY_KERNEL,
-    KEY_SHARED, NAME_MAX, NR_MARKERS, NR_TRACES, WAKE,
+    CLOCK_MONOTONIC, CLOCK_TSC, FIELDS_MAX, FILTER_MAX, KEY_KERNEL, KEY_SHARED, MAX_BUFFER_BYTES,
+    MIN_BUFFER_BYTES, NAME_MAX, NR_MARKERS, NR_TRACES, WAKE,
 };

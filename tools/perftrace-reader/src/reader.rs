@@ -191,7 +191,7 @@ impl Reader {
         // The count of losses may have grown even if no bytes were read, because no `LOST` record
         // reports the latest losses yet.
         if !is_empty || packet.lost > lost {
-            output.packet(&packet).map_err(Error::Write)?;
+            output.write_packet(&packet).map_err(Error::Write)?;
         }
         Ok(is_new)
     }

@@ -3,7 +3,7 @@
 //! Tests the meaning of filters. `protocols::filter` evaluates each filter, like in traced programs
 //! and in the kernel.
 
-use perftrace_reader::filter::compile;
+use perftrace_reader::filter::compile_filter;
 use protocols::filter::FILTER_MAX;
 use protocols::filter::{check, Event, Filter, HEADER, STEP};
 
@@ -19,7 +19,7 @@ const SAMPLE_EVENT: Event<'_> = Event {
 };
 
 fn filter_accepts(text: &str) -> bool {
-    let bytes = compile(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+    let bytes = compile_filter(text).unwrap_or_else(|error| panic!("{text}: {error}"));
     let mut position = 0;
     assert_eq!(check(&bytes, &mut position), Ok(()), "{text}: {position}");
     Filter::new(&bytes[..]).accepts(&SAMPLE_EVENT)
@@ -210,11 +210,11 @@ fn r3_10_invalid_filter_is_refused_with_position() {
         ("count == 3 || größe == 3", 16, "expected one of =="),
         (&deep, 100, "more than 100 nested parentheses"),
     ] {
-        let error = compile(text).expect_err(text);
+        let error = compile_filter(text).expect_err(text);
         assert_eq!(error.position, position, "{text}: {error}");
         assert!(error.message.contains(message), "{text}: {error}");
     }
-    let error = compile("count = 3").unwrap_err();
+    let error = compile_filter("count = 3").unwrap_err();
     assert_eq!(
         error.to_string(),
         "at character 7 of the filter: expected == instead of ="
@@ -225,22 +225,22 @@ fn r3_10_invalid_filter_is_refused_with_position() {
 fn r3_10_filter_above_maximum_size_is_refused() {
     let joined = |comparisons: usize| vec!["a == 1"; comparisons].join(" && ");
     let fits = (FILTER_MAX - HEADER - "a\0".len()) / STEP;
-    assert!(compile(&joined(fits)).is_ok());
-    let error = compile(&joined(fits + 1)).unwrap_err();
+    assert!(compile_filter(&joined(fits)).is_ok());
+    let error = compile_filter(&joined(fits + 1)).unwrap_err();
     assert_eq!(error.position, fits * "a == 1 && ".len());
     assert!(error.message.contains("too long"), "{error}");
     let long = format!("a == \"{}\" || b == 1", "x".repeat(FILTER_MAX));
-    assert_eq!(compile(&long).unwrap_err().position, 0);
+    assert_eq!(compile_filter(&long).unwrap_err().position, 0);
     // The compiler stores a text once, even if the filter uses it twice.
-    let one = compile("piece == \"pear\"").unwrap().len();
-    let two = compile("piece == \"pear\" || piece == \"pear\"")
+    let one = compile_filter("piece == \"pear\"").unwrap().len();
+    let two = compile_filter("piece == \"pear\" || piece == \"pear\"")
         .unwrap()
         .len();
     assert_eq!(two, one + STEP);
     // A comparison of a number becomes one step of the compiled filter. Operators such as `!` and
     // `&&` add no steps.
-    let bytes = compile("!(a == 1 && !(b == 2)) || c == 3").unwrap();
+    let bytes = compile_filter("!(a == 1 && !(b == 2)) || c == 3").unwrap();
     assert_eq!(bytes.len(), HEADER + 3 * STEP + "a\0b\0c\0".len());
-    assert!(compile(&"!".repeat(1_000_001)).is_err());
-    assert!(compile(&format!("{}a == 1", "!".repeat(1_000_000))).is_ok());
+    assert!(compile_filter(&"!".repeat(1_000_001)).is_err());
+    assert!(compile_filter(&format!("{}a == 1", "!".repeat(1_000_000))).is_ok());
 }

@@ -3,7 +3,7 @@
 //! Compares compiled filters with a naive evaluation of the expressions from which the filters were
 //! written.
 
-use perftrace_reader::filter::compile;
+use perftrace_reader::filter::compile_filter;
 use proptest::prelude::*;
 use proptest::sample::select;
 use protocols::filter::{check, Event, Filter};
@@ -163,7 +163,7 @@ proptest! {
         second in "[ab?]{0,3}",
     ) {
         let text = expr_to_text(&node, 0);
-        let bytes = compile(&text).map_err(|error| TestCaseError::fail(error.to_string()))?;
+        let bytes = compile_filter(&text).map_err(|error| TestCaseError::fail(error.to_string()))?;
         let mut position = 0;
         prop_assert_eq!(check(&bytes, &mut position), Ok(()));
         let values = FieldValues { low, high, first, second };

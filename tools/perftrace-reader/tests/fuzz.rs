@@ -10,9 +10,9 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use fake::{FakeTrace, RecordBytes, SHARED_KEY};
-use fuzz::{changed, words, Fuzzer};
-use perftrace_reader::filter::compile;
-use perftrace_reader::output::{Ctf, Output, Perfetto, Text, TraceProperties};
+use fuzz::{changed_inputs, word_inputs, Fuzzer};
+use perftrace_reader::filter::compile_filter;
+use perftrace_reader::output::{CtfOutput, Output, PerfettoOutput, TextOutput, TraceProperties};
 use perftrace_reader::{fields, Clock, Reader, Source};
 use protocols::filter::check;
 
@@ -56,10 +56,10 @@ fn read_into_all_outputs(bytes: &[u8], directory: &Path, name: &str, fields: &st
         let file = File::create(directory.join("json")).expect("room");
         let _ = fs::remove_dir_all(directory.join("ctf"));
         let outputs: [Box<dyn Output>; 4] = [
-            Box::new(Text::new(std::io::sink(), Clock::new(&info), true)),
-            Box::new(Text::new(std::io::sink(), Clock::new(&info), false)),
-            Box::new(Perfetto::new(file, properties.clone()).expect("room")),
-            Box::new(Ctf::create(&directory.join("ctf"), &properties).expect("room")),
+            Box::new(TextOutput::new(std::io::sink(), Clock::new(&info), true)),
+            Box::new(TextOutput::new(std::io::sink(), Clock::new(&info), false)),
+            Box::new(PerfettoOutput::new(file, properties.clone()).expect("room")),
+            Box::new(CtfOutput::create(&directory.join("ctf"), &properties).expect("room")),
         ];
         for mut output in outputs {
             let mut reader = Reader::new(&info);
@@ -100,8 +100,9 @@ fn valid_buffers() -> Vec<Vec<u8>> {
 #[test]
 fn r3_7_fuzz_buffers_of_a_trace() {
     run_in_temporary_directory(|directory| {
-        let fuzzer = Fuzzer::new("buffers of a trace").memory(64 << 20, MAX_MEMORY_PER_INPUT_BYTE);
-        fuzzer.run(changed(&valid_buffers()), |bytes| {
+        let fuzzer =
+            Fuzzer::new("buffers of a trace").memory_limit(64 << 20, MAX_MEMORY_PER_INPUT_BYTE);
+        fuzzer.run(changed_inputs(&valid_buffers()), |bytes| {
             read_into_all_outputs(bytes, directory, "app\x1b[31m", "a:u9");
         });
     });
@@ -115,7 +116,7 @@ fn r3_7_fuzz_names_and_fields_of_markers() {
     ];
     run_in_temporary_directory(|directory| {
         let buffers = valid_buffers();
-        Fuzzer::new("names of markers").run(words(&parts), |bytes| {
+        Fuzzer::new("names of markers").run(word_inputs(&parts), |bytes| {
             let Ok(text) = std::str::from_utf8(bytes) else {
                 return;
             };
@@ -137,7 +138,7 @@ fn compile_or_expect_error(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
     };
-    match compile(text) {
+    match compile_filter(text) {
         Ok(program) => assert_eq!(check(&program, &mut 0), Ok(()), "{text}"),
         Err(error) => assert!(error.position <= text.len(), "{text}: {error}"),
     }
@@ -151,7 +152,7 @@ fn r3_10_fuzz_filters() {
         "((((a == 1)))) || $marker ~ \"p:*\" || $thread != 0",
     ]
     .map(|text| text.as_bytes().to_vec());
-    Fuzzer::new("filters").run(changed(&valid), compile_or_expect_error);
+    Fuzzer::new("filters").run(changed_inputs(&valid), compile_or_expect_error);
 }
 
 #[test]
@@ -160,5 +161,5 @@ fn r3_10_fuzz_filters_of_any_words() {
     let operands = r#"a field $thread $process $marker $ " "p*" \ 1 -1 0x 0xff 2.5 . é"#.split(' ');
     let longer = [" ", "a == 1", "(a == 1)", "18446744073709551616"];
     let parts: Vec<&str> = operators.chain(operands).chain(longer).collect();
-    Fuzzer::new("parts of filters").run(words(&parts), compile_or_expect_error);
+    Fuzzer::new("parts of filters").run(word_inputs(&parts), compile_or_expect_error);
 }

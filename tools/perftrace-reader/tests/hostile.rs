@@ -7,7 +7,9 @@ mod fake;
 
 use fake::{FakeTrace, RecordBytes, SHARED_KEY};
 use perftrace_reader::fields;
-use perftrace_reader::output::{Ctf, Output, Packet, Perfetto, Text, TraceProperties};
+use perftrace_reader::output::{
+    CtfOutput, Output, Packet, PerfettoOutput, TextOutput, TraceProperties,
+};
 use perftrace_reader::records::{BufferLayout, RecordItem, Records};
 use perftrace_reader::{Clock, Reader, Source, FLIGHT, PAD};
 use proptest::prelude::*;
@@ -50,7 +52,7 @@ struct CheckedOutput {
 }
 
 impl Output for CheckedOutput {
-    fn packet(&mut self, packet: &Packet<'_>) -> std::io::Result<()> {
+    fn write_packet(&mut self, packet: &Packet<'_>) -> std::io::Result<()> {
         let buffer = (packet.buffer.key, packet.buffer.cpu);
         let (time, lost) = self.last.entry(buffer).or_default();
         let mut losses = packet.losses.iter().peekable();
@@ -235,7 +237,7 @@ fn r3_7_outputs_of_hostile_events_are_well_formed() {
     fake.add_round(&[(17, 0, &bytes, u64::MAX)]);
     let info = fake.info().expect("it is there");
     let mut text = Vec::new();
-    let mut lines = Text::new(&mut text, Clock::new(&info), false);
+    let mut lines = TextOutput::new(&mut text, Clock::new(&info), false);
     fake.read_into(&mut lines);
     lines.finish().expect("it is written");
     let text = String::from_utf8(text).expect("text");
@@ -246,7 +248,8 @@ fn r3_7_outputs_of_hostile_events_are_well_formed() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     let path = file.path().to_owned();
     let about = TraceProperties::new(&info, Vec::new());
-    let mut json = Perfetto::new(file.reopen().expect("a file"), about.clone()).expect("a file");
+    let mut json =
+        PerfettoOutput::new(file.reopen().expect("a file"), about.clone()).expect("a file");
     fake.read_into(&mut json);
     // The file must be complete although finish() was not called.
     let bytes_of_file = std::fs::read(&path).expect("the file");
@@ -256,7 +259,7 @@ fn r3_7_outputs_of_hostile_events_are_well_formed() {
 
     fake.add_round(&[(17, 0, &bytes, u64::MAX)]);
     let directory = tempfile::tempdir().expect("a directory");
-    let mut ctf = Ctf::create(&directory.path().join("ctf"), &about).expect("a directory");
+    let mut ctf = CtfOutput::create(&directory.path().join("ctf"), &about).expect("a directory");
     fake.read_into(&mut ctf);
     ctf.finish().expect("it is written");
     assert!(ctf.bytes() > 0);

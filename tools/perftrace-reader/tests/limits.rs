@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::io;
 
 use fake::{FakeTrace, RecordBytes, FAKE_KHZ, NOW_TICKS, SHARED_KEY};
-use perftrace_reader::output::{Output, Packet, Text};
+use perftrace_reader::output::{Output, Packet, TextOutput};
 use perftrace_reader::{
     BufferId, Chunk, Clock, Error, Info, MarkerInfo, ProcessInfo, Reader, Source, Totals,
     KEY_KERNEL,
@@ -25,7 +25,7 @@ struct CountingOutput {
 }
 
 impl Output for CountingOutput {
-    fn packet(&mut self, packet: &Packet<'_>) -> io::Result<()> {
+    fn write_packet(&mut self, packet: &Packet<'_>) -> io::Result<()> {
         self.events += packet.events.len() as u64;
         self.packets += 1;
         Ok(())
@@ -173,7 +173,7 @@ fn read_flight_at_positions(positions: &[u64]) -> (Vec<String>, u64) {
         .process(17, 100, "app")
         .marker(17, 0, "app:event", "n:u8");
     let mut text = Vec::new();
-    let mut output = Text::new(&mut text, Clock::new(&fake.info), false);
+    let mut output = TextOutput::new(&mut text, Clock::new(&fake.info), false);
     let mut reader = Reader::new(&fake.info);
     for (n, position) in (1..).zip(positions) {
         let time = NOW_TICKS + u64::from(n);

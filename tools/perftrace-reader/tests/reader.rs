@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use fake::{FakeTrace, RecordBytes, NOW_REALTIME_NS, NOW_TICKS};
-use perftrace_reader::output::{Ctf, Output, Perfetto, Text, TraceProperties};
+use perftrace_reader::output::{CtfOutput, Output, PerfettoOutput, TextOutput, TraceProperties};
 use perftrace_reader::{Clock, Error, Reader, KEY_KERNEL};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -40,14 +40,14 @@ impl OutputPath {
     }
 }
 
-fn create_ctf(fake: &FakeTrace, output: &OutputPath) -> Ctf {
+fn create_ctf(fake: &FakeTrace, output: &OutputPath) -> CtfOutput {
     let properties = TraceProperties::new(&fake.info, Vec::new());
-    Ctf::create(&output.path, &properties).expect("a directory")
+    CtfOutput::create(&output.path, &properties).expect("a directory")
 }
 
 fn read_text_lines(fake: &FakeTrace, rounds: usize) -> Vec<String> {
     let mut text = Vec::new();
-    let mut output = Text::new(&mut text, Clock::new(&fake.info), false);
+    let mut output = TextOutput::new(&mut text, Clock::new(&fake.info), false);
     let mut reader = Reader::new(&fake.info);
     for _ in 0..rounds {
         reader.read_round(fake, &mut output).expect("it is read");
@@ -156,7 +156,7 @@ fn r3_11_ctf_and_perfetto_system_calls_have_the_name_in_their_abi() {
     let (fake, json_path) = (fake_with_system_calls(), OutputPath::new());
     let file = File::create(&json_path.path).expect("a file");
     let properties = TraceProperties::new(&fake.info, Vec::new());
-    let mut perfetto = Perfetto::new(file, properties).expect("a trace");
+    let mut perfetto = PerfettoOutput::new(file, properties).expect("a trace");
     fake.read_into(&mut perfetto);
     perfetto.finish().expect("it is written");
     let json = read_json(&json_path.path);
@@ -236,9 +236,9 @@ fn r3_11_json_has_control_characters_as_escape_sequences() {
     fake.add_round(&[(17, 0, &event.0, 0)]);
     let environment = vec![("program".to_owned(), odd.to_owned())];
     let properties = TraceProperties::new(&fake.info, environment);
-    Ctf::create(&ctf_path.path, &properties).expect("a directory");
+    CtfOutput::create(&ctf_path.path, &properties).expect("a directory");
     let file = File::create(&json_path.path).expect("a file");
-    let mut perfetto = Perfetto::new(file, properties).expect("a trace");
+    let mut perfetto = PerfettoOutput::new(file, properties).expect("a trace");
     fake.read_into(&mut perfetto);
     perfetto.finish().expect("it is written");
     let metadata = ctf_path.path.join("metadata");
@@ -257,7 +257,7 @@ fn r3_11_json_has_control_characters_as_escape_sequences() {
 fn r3_7_buffer_returned_twice_is_an_error() {
     let mut fake = fake_with_two_processes();
     fake.add_round(&[(17, 0, &[], 0), (17, 0, &[], 0)]);
-    let mut text = Text::new(Vec::new(), Clock::new(&fake.info), false);
+    let mut text = TextOutput::new(Vec::new(), Clock::new(&fake.info), false);
     let result = Reader::new(&fake.info).read_round(&fake, &mut text);
     assert!(matches!(result, Err(Error::Corrupt(_))), "{result:?}");
 }
@@ -275,7 +275,7 @@ fn r3_11_perfetto_file_is_complete_json_after_each_round() {
     let file = File::options().write(true).open(&json_path.path);
     let environment = vec![("tracer".to_owned(), "pfc".to_owned())];
     let properties = TraceProperties::new(&fake.info, environment);
-    let mut output = Perfetto::new(file.expect("a file"), properties).expect("a file");
+    let mut output = PerfettoOutput::new(file.expect("a file"), properties).expect("a file");
     let older = fs::read(&json_path.path).expect("the file");
     assert_eq!(older, b"an older file");
     output.end_round(0).expect("it is written");
@@ -310,8 +310,8 @@ fn r3_11_perfetto_file_is_complete_json_after_each_round() {
 fn r3_11_ctf_goes_into_a_directory_of_its_own() {
     let output = OutputPath::new();
     let about = TraceProperties::new(&FakeTrace::new().info, Vec::new());
-    assert!(Ctf::create(&output.path, &about).is_ok());
-    let error = Ctf::create(&output.path, &about).expect_err("there is one");
+    assert!(CtfOutput::create(&output.path, &about).is_ok());
+    let error = CtfOutput::create(&output.path, &about).expect_err("there is one");
     assert_eq!(error.kind(), std::io::ErrorKind::DirectoryNotEmpty);
 }
 
@@ -375,7 +375,7 @@ fn r3_11_text_counts_the_events_that_were_written() {
             room,
             text: Vec::new(),
         };
-        let mut output = Text::new(&mut disk, Clock::new(&fake.info), false);
+        let mut output = TextOutput::new(&mut disk, Clock::new(&fake.info), false);
         let mut reader = Reader::new(&fake.info);
         let mut is_full = false;
         for n in 0..4_u8 {

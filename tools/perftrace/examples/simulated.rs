@@ -10,11 +10,11 @@
 
 use std::path::Path;
 
-use perftrace::simulate::Kernel;
+use perftrace::simulate::SimulatedKernel;
 
 fn main() -> std::io::Result<()> {
     for path in std::env::args().skip(1) {
-        let kernel = Kernel::open_file_of_process(Path::new(&path))?;
+        let kernel = SimulatedKernel::open_file_of_process(Path::new(&path))?;
         let markers = kernel.markers();
         for (text, refs) in &markers {
             println!("marker {refs} {text}");

@@ -13,8 +13,8 @@ pub use protocols::trace_buffer::{LOST, PAD};
 pub(crate) use trace_rules::abi::call::{ATTACH, NOTIFY, REGISTER, UNREGISTER, WAIT_ROOM};
 pub use trace_rules::abi::flag::{FILTERED, FLIGHT, SHARED, WAIT};
 pub(crate) use trace_rules::abi::{
-    Attach, Marker, Markers, Notify, Room, CLOCK_TSC, FIELDS_MAX, FILTER_MAX, NAME_MAX, NO_NUMBER,
-    NR_MARKERS, NR_TRACES, THREAD_SHARED, VERSION, WAKE,
+    Attach, Marker, Markers, Notify, Room, CLOCK_TSC, FIELDS_MAX, FILTER_MAX, NAME_MAX,
+    NO_MARKER_NUMBER, NR_MARKERS, NR_TRACES, THREAD_SHARED, VERSION, WAKE,
 };
 
 // The offsets of the mapped parts in the device file, and the size of the first mapping, in bytes.

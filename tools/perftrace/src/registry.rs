@@ -18,7 +18,7 @@ use core::slice;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::abi::{Marker, FIELDS_MAX, NAME_MAX, NO_NUMBER, VERSION};
+use crate::abi::{Marker, FIELDS_MAX, NAME_MAX, NO_MARKER_NUMBER, VERSION};
 use crate::device::{self, Errno, Mappings};
 use crate::site::{Site, SITE_REFUSED, SITE_REGISTERED, SITE_UNREGISTERED, SITE_WAITING};
 use crate::wake_file::WakeFile;
@@ -552,7 +552,7 @@ unsafe fn split_name_and_fields<'a>(text: *const c_char) -> Option<(&'a [u8], &'
 ///
 /// `text` fulfils the invariant of `Site`.
 unsafe fn fill_marker_request(marker: &mut Marker, text: *const c_char) {
-    marker.number = NO_NUMBER;
+    marker.number = NO_MARKER_NUMBER;
     // SAFETY: The caller guarantees that `text` fulfils the invariant of `Site`.
     let Some((name, fields)) = (unsafe { split_name_and_fields(text) }) else {
         return;

@@ -44,7 +44,7 @@ struct MarkerTable {
 
 /// The parameters of a simulated kernel.
 #[derive(Clone, Copy, Debug)]
-pub struct Config {
+pub struct SimulatedKernelConfig {
     /// Number of simulated CPUs.
     pub nr_cpus: u32,
     /// Base-2 logarithm of the distance in bytes between two buffers.
@@ -55,7 +55,7 @@ pub struct Config {
     pub shared: bool,
 }
 
-impl Default for Config {
+impl Default for SimulatedKernelConfig {
     fn default() -> Self {
         Self {
             nr_cpus: 8,
@@ -66,7 +66,7 @@ impl Default for Config {
     }
 }
 
-impl Config {
+impl SimulatedKernelConfig {
     fn buffers_bytes(&self) -> usize {
         (abi::NR_TRACES * self.nr_cpus as usize) << self.stride
     }
@@ -77,15 +77,15 @@ impl Config {
 }
 
 /// The simulated kernel to which this process is attached.
-static ATTACHED_KERNEL: AtomicPtr<Kernel> = AtomicPtr::new(ptr::null_mut());
+static ATTACHED_KERNEL: AtomicPtr<SimulatedKernel> = AtomicPtr::new(ptr::null_mut());
 /// The parameters of the simulated kernel for the next attach, or null if no test has set them.
-static NEXT_CONFIG: AtomicPtr<Config> = AtomicPtr::new(ptr::null_mut());
+static NEXT_CONFIG: AtomicPtr<SimulatedKernelConfig> = AtomicPtr::new(ptr::null_mut());
 
 /// The kernel's side of a simulated device.
 #[derive(Debug)]
-pub struct Kernel {
+pub struct SimulatedKernel {
     file: File,
-    config: Config,
+    config: SimulatedKernelConfig,
     base: *mut u8,
     /// The addresses of the process's two mappings.
     mapped: [AtomicPtr<u8>; 2],
@@ -94,9 +94,9 @@ pub struct Kernel {
 }
 
 // SAFETY: The memory at `base` is accessed by atomics, or copied, so any thread may access it.
-unsafe impl Send for Kernel {}
+unsafe impl Send for SimulatedKernel {}
 // SAFETY: The memory at `base` is accessed by atomics, or copied, so several threads may share it.
-unsafe impl Sync for Kernel {}
+unsafe impl Sync for SimulatedKernel {}
 
 /// A copy of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,14 +112,14 @@ pub struct Record {
 }
 
 /// Attaches this process to a new simulated kernel. No trace records the process's markers yet.
-pub fn attach_to(config: Config) -> &'static Kernel {
+pub fn attach_to_simulated_kernel(config: SimulatedKernelConfig) -> &'static SimulatedKernel {
     NEXT_CONFIG.store(Box::into_raw(Box::new(config)), Release);
     crate::registry::attach_simulated(attached_kernel().is_some());
     attached_kernel().expect("attached")
 }
 
 /// Returns the simulated kernel to which this process has attached last.
-pub fn attached_kernel() -> Option<&'static Kernel> {
+pub fn attached_kernel() -> Option<&'static SimulatedKernel> {
     // SAFETY: The pointer is null or points to a box that is never freed.
     unsafe { ATTACHED_KERNEL.load(Acquire).as_ref() }
 }
@@ -159,16 +159,16 @@ pub(crate) fn attach_simulated_process(
                 .create(true)
                 .truncate(false)
                 .open(path);
-            (Config::default(), file)
+            (SimulatedKernelConfig::default(), file)
         }
         (None, None) => return None,
     };
-    let kernel = file.and_then(|file| Kernel::open_or_create(file, config));
+    let kernel = file.and_then(|file| SimulatedKernel::open_or_create(file, config));
     let mappings = kernel.and_then(|(kernel, joined)| {
         if replace.is_none() && !joined && NEXT_CONFIG.load(Relaxed).is_null() {
             let flags = env::var("PERFTRACE_SIMULATE_FLAGS");
             let flags = flags.ok().and_then(|flags| flags.parse().ok());
-            kernel.start(0, flags.unwrap_or(0), 64 << 10);
+            kernel.start_trace(0, flags.unwrap_or(0), 64 << 10);
         }
         let parent = attached_kernel().filter(|_| replace.is_some() && config.shared);
         if let Some(parent) = parent {
@@ -239,17 +239,17 @@ pub(crate) fn notify_simulated_reader() -> bool {
     attached_kernel().is_some_and(|kernel| {
         kernel.marker_table().notified.fetch_add(1, Relaxed);
         if kernel.auto_read {
-            kernel.discard(0);
+            kernel.discard_records(0);
         }
         true
     })
 }
 
-impl Kernel {
+impl SimulatedKernel {
     /// If another copy of the library in this process has created a simulated kernel in the file,
     /// opens this kernel. If not, creates a new one. The returned flag is false if the simulated
     /// kernel is new.
-    fn open_or_create(file: File, config: Config) -> io::Result<(Self, bool)> {
+    fn open_or_create(file: File, config: SimulatedKernelConfig) -> io::Result<(Self, bool)> {
         if file.metadata()?.len() == config.file_bytes() as u64 {
             let kernel = Self::map_file(file.try_clone()?, config)?;
             if kernel.control().key.load(Relaxed) == u64::from(process::id()) {
@@ -260,7 +260,7 @@ impl Kernel {
         Ok((Self::create_in_file(file, config)?, false))
     }
 
-    fn create_in_file(file: File, config: Config) -> io::Result<Self> {
+    fn create_in_file(file: File, config: SimulatedKernelConfig) -> io::Result<Self> {
         file.set_len(config.file_bytes() as u64)?;
         let kernel = Self::map_file(file, config)?;
         let control = kernel.control();
@@ -273,7 +273,7 @@ impl Kernel {
         Ok(kernel)
     }
 
-    fn map_file(file: File, config: Config) -> io::Result<Self> {
+    fn map_file(file: File, config: SimulatedKernelConfig) -> io::Result<Self> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let base = map_file_at(
             ptr::null_mut(),
@@ -296,7 +296,7 @@ impl Kernel {
     /// Opens the simulated kernel whose file another process has created.
     pub fn open_file_of_process(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
-        Self::map_file(file, Config::default())
+        Self::map_file(file, SimulatedKernelConfig::default())
     }
 
     /// Maps the file in the way in which a traced process maps the device. The new mappings replace
@@ -371,7 +371,7 @@ impl Kernel {
     }
 
     /// Starts a trace, which records all markers, in the slot `trace`.
-    pub fn start(&self, trace: u32, flags: u32, bytes: u32) {
+    pub fn start_trace(&self, trace: u32, flags: u32, bytes: u32) {
         assert!(
             bytes.is_power_of_two() && bytes as usize + abi::RECORDS <= 1 << self.config.stride
         );
@@ -411,7 +411,7 @@ impl Kernel {
     }
 
     /// Ends a trace: clears the trace's bit in the marker words, then makes the generation even.
-    pub fn end(&self, trace: u32) {
+    pub fn end_trace(&self, trace: u32) {
         let bit = 1 << trace;
         self.marker_table()
             .recording_traces
@@ -493,7 +493,7 @@ impl Kernel {
 
     /// Removes all records from the buffers of a trace without reading them. The function does not
     /// change flight recorders.
-    pub fn discard(&self, trace: u32) {
+    pub fn discard_records(&self, trace: u32) {
         for cpu in 0..self.config.nr_cpus {
             let buffer = self.buffer(trace, cpu);
             let flight = self.control().slots[trace as usize].flags.load(Relaxed) & FLIGHT;

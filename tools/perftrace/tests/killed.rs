@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use common::{map_shared_words, marker_number, set_affinity};
 use perftrace::event;
-use perftrace::simulate::{Kernel, Record, FLIGHT, WAIT};
+use perftrace::simulate::{Record, SimulatedKernel, FLIGHT, WAIT};
 
 const NR_WRITER_THREADS: u32 = 3;
 const CHILD_PROGRESS_ENV: &str = "PERFTRACE_TEST_CHILD";
@@ -56,7 +56,7 @@ fn run_writer_threads(progress: &str) {
 
 struct WriterProcess {
     child: Child,
-    kernel: Kernel,
+    kernel: SimulatedKernel,
     last_written: &'static [AtomicU64; 512],
 }
 
@@ -91,7 +91,7 @@ impl WriterProcess {
             assert!(begin.elapsed() < fuzz::patience(120), "it writes nothing");
             thread::sleep(Duration::from_micros(100));
         }
-        let kernel = Kernel::open_file_of_process(&path).expect("its file");
+        let kernel = SimulatedKernel::open_file_of_process(&path).expect("its file");
         fs::remove_file(path).expect("its file");
         Self {
             child,
@@ -130,7 +130,7 @@ fn check_events_of_killed_writers(
     test: &str,
     flags: u32,
     tunables: &str,
-    read: fn(&Kernel, bool) -> Vec<Record>,
+    read: fn(&SimulatedKernel, bool) -> Vec<Record>,
 ) {
     if let Ok(progress) = std::env::var(CHILD_PROGRESS_ENV) {
         return run_writer_threads(&progress);
@@ -177,7 +177,7 @@ fn check_events_of_killed_writers(
     }
 }
 
-fn read_all_buffers(kernel: &Kernel, _: bool) -> Vec<Record> {
+fn read_all_buffers(kernel: &SimulatedKernel, _: bool) -> Vec<Record> {
     kernel
         .cpus()
         .flat_map(|cpu| kernel.read_records(0, cpu))
@@ -189,7 +189,7 @@ fn read_all_buffers(kernel: &Kernel, _: bool) -> Vec<Record> {
 /// overwritten ones may still be in the buffer of another CPU, on which the thread ran before. To
 /// avoid gaps in the events of a thread, the function leaves out all events that are older than the
 /// oldest event of any full buffer.
-fn read_flight_recorders(kernel: &Kernel, dead: bool) -> Vec<Record> {
+fn read_flight_recorders(kernel: &SimulatedKernel, dead: bool) -> Vec<Record> {
     if !dead {
         return Vec::new();
     }

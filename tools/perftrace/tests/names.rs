@@ -6,7 +6,7 @@
 use std::panic::catch_unwind;
 
 use perftrace::Site;
-use protocols::filter::{check_fields, check_name};
+use protocols::filter::{is_valid_field_list, is_valid_marker_name};
 
 /// Returns true if the macro accepts a marker. In a constant, a failed check is a compile error; in
 /// this function, it is a panic.
@@ -22,8 +22,8 @@ fn macro_accepts_marker(name: &str, fields: &[String]) -> bool {
 /// `src/trace/process.rs`.
 fn kernel_accepts_marker(name: &str, fields: &[String]) -> bool {
     !name.starts_with("kernel:")
-        && check_name(name.as_bytes())
-        && check_fields(fields.join(" ").as_bytes())
+        && is_valid_marker_name(name.as_bytes())
+        && is_valid_field_list(fields.join(" ").as_bytes())
 }
 
 fn check_macro_and_kernel(name: &str, fields: &[String], accepted: bool) {

@@ -12,7 +12,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use common::{read_trace_records, run_in_single_steps, set_affinity};
 use perftrace::event;
-use perftrace::simulate::{attach_to, attached_kernel, Config, Kernel, FLIGHT};
+use perftrace::simulate::{
+    attach_to_simulated_kernel, attached_kernel, SimulatedKernel, SimulatedKernelConfig, FLIGHT,
+};
 
 const TRACE_SLOT: u32 = 3;
 /// Maximum number of steps to test, which is more than the number of instructions before the
@@ -30,7 +32,7 @@ fn write_event(n: u64) {
 }
 
 /// Returns the numbers of the trace's events, oldest first.
-fn read_event_numbers(kernel: &Kernel, flags: u32) -> Vec<u64> {
+fn read_event_numbers(kernel: &SimulatedKernel, flags: u32) -> Vec<u64> {
     let records = match flags {
         0 => read_trace_records(kernel, TRACE_SLOT),
         _ => {
@@ -51,20 +53,20 @@ fn repeats_few_addresses(addresses: &VecDeque<usize>) -> bool {
 
 fn replace_trace() {
     let kernel = attached_kernel().expect("attached");
-    kernel.end(TRACE_SLOT);
-    kernel.start(TRACE_SLOT, NEXT_TRACE_FLAGS.load(Relaxed) as u32, 4096);
+    kernel.end_trace(TRACE_SLOT);
+    kernel.start_trace(TRACE_SLOT, NEXT_TRACE_FLAGS.load(Relaxed) as u32, 4096);
 }
 
 #[test]
 fn r3_5_trace_replaced_during_an_event_has_intact_records() {
-    let kernel = attach_to(Config::default());
+    let kernel = attach_to_simulated_kernel(SimulatedKernelConfig::default());
     set_affinity(0);
     for (first, second) in [(0, FLIGHT), (FLIGHT, 0)] {
         NEXT_TRACE_FLAGS.store(second as usize, Relaxed);
         let mut nr_kept = 0;
         let mut addresses = VecDeque::new();
         for nr_steps in 0..MAX_TESTED_STEPS {
-            kernel.start(TRACE_SLOT, first, 4096);
+            kernel.start_trace(TRACE_SLOT, first, 4096);
             write_event(0);
             let address = run_in_single_steps(nr_steps, replace_trace, || write_event(1));
             addresses.push_back(address);
@@ -80,7 +82,7 @@ fn r3_5_trace_replaced_during_an_event_has_intact_records() {
                 "step {nr_steps}: {numbers:?}"
             );
             nr_kept += usize::from(numbers.len() == 4);
-            kernel.end(TRACE_SLOT);
+            kernel.end_trace(TRACE_SLOT);
             // The time of the test grows with the square of the number of steps. More steps would
             // only repeat instructions that were tested, so the short form ends here.
             if !fuzz::is_long_run() && repeats_few_addresses(&addresses) {

@@ -22,7 +22,9 @@ use common::{
     unblock_alarms,
 };
 use perftrace::event;
-use perftrace::simulate::{attach_to, Config, Kernel, LOST, SHARED, WAIT};
+use perftrace::simulate::{
+    attach_to_simulated_kernel, SimulatedKernel, SimulatedKernelConfig, LOST, SHARED, WAIT,
+};
 
 const NR_WRITER_THREADS: u32 = 8;
 const TRACE_SLOT: u32 = 2;
@@ -76,7 +78,7 @@ struct EventsOfAllCpus {
 }
 
 impl EventsOfAllCpus {
-    fn read_new_events(&mut self, kernel: &Kernel, key_words: usize) {
+    fn read_new_events(&mut self, kernel: &SimulatedKernel, key_words: usize) {
         let number = |name| marker_number(kernel, name);
         let event = number("stress:event thread:u32 n:u64 check:u64");
         let (signal, text) = (
@@ -129,8 +131,8 @@ fn check_numbers_unique(mut all: Vec<u64>) -> usize {
 }
 
 fn run_writers_under_signals(flags: u32, time: Duration) {
-    let kernel = attach_to(Config::default());
-    kernel.start(TRACE_SLOT, flags, 16 << 10);
+    let kernel = attach_to_simulated_kernel(SimulatedKernelConfig::default());
+    kernel.start_trace(TRACE_SLOT, flags, 16 << 10);
     let stop = AtomicBool::new(false);
     // The thread of the reader must not get signals. A signal handler in this thread could wait for
     // room in a buffer forever, because only this thread makes room by reading.
@@ -183,7 +185,7 @@ fn run_writers_under_signals(flags: u32, time: Duration) {
             break;
         }
     }
-    kernel.end(TRACE_SLOT);
+    kernel.end_trace(TRACE_SLOT);
     events_read.read_new_events(kernel, key_words);
     let lost: u64 = kernel
         .cpus()

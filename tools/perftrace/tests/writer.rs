@@ -12,15 +12,17 @@ use std::time::Duration;
 use common::{gettid, marker_number, read_trace_records, run_in_child_process, set_affinity};
 use perftrace::event;
 use perftrace::simulate::{
-    attach_to, attached_kernel, Config, Kernel, FILTERED, FLIGHT, LOST, WAIT,
+    attach_to_simulated_kernel, attached_kernel, SimulatedKernel, SimulatedKernelConfig, FILTERED,
+    FLIGHT, LOST, WAIT,
 };
 use protocols::filter::{Step, ACCEPT, EQ, GLOB, REJECT};
 
 /// Serialises the tests, which share the process's markers, and moves them to one CPU.
-fn lock_simulated_kernel() -> (MutexGuard<'static, ()>, &'static Kernel) {
+fn lock_simulated_kernel() -> (MutexGuard<'static, ()>, &'static SimulatedKernel) {
     static TEST_LOCK: Mutex<()> = Mutex::new(());
     let guard = TEST_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
-    let kernel = attached_kernel().unwrap_or_else(|| attach_to(Config::default()));
+    let kernel = attached_kernel()
+        .unwrap_or_else(|| attach_to_simulated_kernel(SimulatedKernelConfig::default()));
     set_affinity(0);
     (guard, kernel)
 }
@@ -56,9 +58,9 @@ fn r3_1_event_record_has_marker_thread_and_fields() {
         event!(writer, pair, value: u32 = { evaluated += 1; value }, sum: u64 = 0x1122_3344_5566_7788);
     };
     write_pair(1);
-    kernel.start(3, 0, 1 << 16);
+    kernel.start_trace(3, 0, 1 << 16);
     write_pair(0xaabb_ccdd);
-    kernel.end(3);
+    kernel.end_trace(3);
     write_pair(3);
     assert_eq!(evaluated, 1);
     let records = read_trace_records(kernel, 3);
@@ -74,14 +76,14 @@ fn r3_1_event_record_has_marker_thread_and_fields() {
 #[test]
 fn r3_1_fields_of_all_types_are_packed_without_holes() {
     let (_alone, kernel) = lock_simulated_kernel();
-    kernel.start(4, 0, 1 << 16);
+    kernel.start_trace(4, 0, 1 << 16);
     for _ in 0..2 {
         event!(writer, none);
         event!(writer, one, a: u8 = 1, b: s8 = -1, c: u16 = 2, d: s32 = -2);
         event!(writer, many, a: u8 = 1, b: x64 = 2, c: f32 = 1.0, d: f64 = 1.0, e: s64 = -1, f: x16 = 7);
         event!(writer, text, a: u16 = 0x4241, s: str = &format!("{}!", 12345), b: u8 = 9, t: str = "");
     }
-    kernel.end(4);
+    kernel.end_trace(4);
     let records = read_trace_records(kernel, 4);
     let payloads: Vec<&[u64]> = records.iter().map(|record| &record.payload[..]).collect();
     let mut many = vec![1u8];
@@ -105,11 +107,11 @@ fn r3_1_fields_of_all_types_are_packed_without_holes() {
 #[test]
 fn r3_2_texts_that_are_too_long_are_truncated() {
     let (_alone, kernel) = lock_simulated_kernel();
-    kernel.start(5, 0, 1 << 16);
+    kernel.start_trace(5, 0, 1 << 16);
     let long = "x".repeat(5000);
     event!(writer, long, s: str = &long, t: str = "y", a: u32 = 0x0707_0707);
     event!(writer, long, s: str = "a\0b", t: str = "y", a: u32 = 0x0707_0707);
-    kernel.end(5);
+    kernel.end_trace(5);
     let records = read_trace_records(kernel, 5);
     let bytes = |n: usize| -> Vec<u8> {
         let words = records[n].payload.iter();
@@ -127,7 +129,7 @@ fn r3_3_lost_events_are_reported_before_the_next_event() {
     let (_alone, kernel) = lock_simulated_kernel();
     let notified = kernel.nr_notified();
     // The buffer has room for 170 records of 24 bytes, and 16 bytes are left over.
-    kernel.start(6, 0, 4096);
+    kernel.start_trace(6, 0, 4096);
     write_counted_events(0, 100);
     assert_eq!(kernel.nr_notified(), notified + 1, "half full");
     write_counted_events(100, 1000);
@@ -136,7 +138,7 @@ fn r3_3_lost_events_are_reported_before_the_next_event() {
     let numbers = event_numbers(&kernel.read_records(6, 0));
     assert_eq!(numbers, Vec::from_iter(0..170));
     write_counted_events(1000, 1003);
-    kernel.end(6);
+    kernel.end_trace(6);
     let records = kernel.read_records(6, 0);
     assert_eq!(records[0].marker, LOST);
     assert_eq!(event_numbers(&records), [830, 1000, 1001, 1002]);
@@ -145,7 +147,7 @@ fn r3_3_lost_events_are_reported_before_the_next_event() {
 #[test]
 fn r3_1_buffer_that_is_read_is_used_again_from_its_start() {
     let (_alone, kernel) = lock_simulated_kernel();
-    kernel.start(7, 0, 4096);
+    kernel.start_trace(7, 0, 4096);
     for round in 0..1000 {
         write_counted_events(round * 10, round * 10 + 10);
         event!(writer, three, a: u64 = 1, b: u64 = 2, c: u64 = round);
@@ -154,14 +156,14 @@ fn r3_1_buffer_that_is_read_is_used_again_from_its_start() {
         assert_eq!(event_numbers(&records[..10]), numbers);
         assert_eq!(records[10].payload, [1, 2, round]);
     }
-    kernel.end(7);
+    kernel.end_trace(7);
     assert_eq!(kernel.nr_lost_events(7, 0), 0);
 }
 
 #[test]
 fn r3_3_thread_waits_for_room_until_the_trace_ends() {
     let (_alone, kernel) = lock_simulated_kernel();
-    kernel.start(8, WAIT, 4096);
+    kernel.start_trace(8, WAIT, 4096);
     let mut records = Vec::new();
     thread::scope(|scope| {
         let writer = scope.spawn(|| write_counted_events(0, 5000));
@@ -177,14 +179,14 @@ fn r3_3_thread_waits_for_room_until_the_trace_ends() {
         let writer = scope.spawn(|| write_counted_events(0, 5000));
         thread::sleep(Duration::from_millis(20));
         assert!(!writer.is_finished());
-        kernel.end(8);
+        kernel.end_trace(8);
     });
 }
 
 #[test]
 fn r3_11_a_flight_recorder_has_the_newest_events_whole() {
     let (_alone, kernel) = lock_simulated_kernel();
-    kernel.start(9, FLIGHT, 4096);
+    kernel.start_trace(9, FLIGHT, 4096);
     write_counted_events(0, 5);
     let newest = event_numbers(&kernel.read_flight_recorder(9, 0));
     assert_eq!(newest, [4, 3, 2, 1, 0]);
@@ -202,7 +204,7 @@ fn r3_11_a_flight_recorder_has_the_newest_events_whole() {
         let newest = kernel.read_flight_recorder(9, 0);
         assert_eq!(newest[0].payload.len(), (n * 13 + 6).div_ceil(8));
     }
-    kernel.end(9);
+    kernel.end_trace(9);
     assert_eq!(kernel.nr_lost_events(9, 0), 0);
 }
 
@@ -210,11 +212,11 @@ fn r3_11_a_flight_recorder_has_the_newest_events_whole() {
 fn r3_11_each_of_16_traces_records_every_event() {
     let (_alone, kernel) = lock_simulated_kernel();
     for trace in 0..16 {
-        kernel.start(trace, if trace % 2 == 0 { 0 } else { FLIGHT }, 4096);
+        kernel.start_trace(trace, if trace % 2 == 0 { 0 } else { FLIGHT }, 4096);
     }
     write_counted_events(0, 20);
     for trace in 0..16 {
-        kernel.end(trace);
+        kernel.end_trace(trace);
         let mut numbers = match trace % 2 {
             0 => event_numbers(&kernel.read_records(trace, 0)),
             _ => event_numbers(&kernel.read_flight_recorder(trace, 0)),
@@ -236,9 +238,9 @@ fn r3_5_an_event_of_one_trace_is_never_in_the_next_one() {
         let mut rounds = 0;
         while !writer.is_finished() {
             for flags in [0, FLIGHT] {
-                kernel.start(10, flags, 4096);
+                kernel.start_trace(10, flags, 4096);
                 thread::sleep(Duration::from_micros(50));
-                kernel.end(10);
+                kernel.end_trace(10);
                 // A thread that has begun an event before the end of the trace may still write the
                 // event after the end, while the slot is empty.
                 thread::sleep(Duration::from_millis(2));
@@ -264,7 +266,7 @@ fn r3_5_an_event_of_one_trace_is_never_in_the_next_one() {
 fn r3_5_late_loss_of_a_trace_breaks_no_record_of_the_next_one() {
     let (_alone, kernel) = lock_simulated_kernel();
     for flags in [0, FLIGHT] {
-        kernel.start(11, flags, 4096);
+        kernel.start_trace(11, flags, 4096);
         write_counted_events(0, 5);
         for from in (5..5000).step_by(150) {
             kernel.store_late_limit(11, 0);
@@ -279,7 +281,7 @@ fn r3_5_late_loss_of_a_trace_breaks_no_record_of_the_next_one() {
             let newest = &numbers[numbers.len() - 150..];
             assert_eq!(newest, (from..from + 150).collect::<Vec<_>>());
         }
-        kernel.end(11);
+        kernel.end_trace(11);
         assert_eq!(kernel.nr_lost_events(11, 0), 0);
     }
 }
@@ -327,12 +329,12 @@ fn r3_10_filter_tests_fields_thread_process_and_marker() {
     let process = u64::from(std::process::id());
     let trace = |steps: &[(u8, &str, u64, &str)]| -> usize {
         kernel.set_filter(11, &build_filter(steps));
-        kernel.start(11, FILTERED, 1 << 16);
+        kernel.start_trace(11, FILTERED, 1 << 16);
         for n in 0..10 {
             event!(writer, filtered, number: u32 = n, name: str = if n % 2 == 0 { "even" } else { "odd" });
         }
         write_counted_events(0, 3);
-        kernel.end(11);
+        kernel.end_trace(11);
         read_trace_records(kernel, 11).len()
     };
     assert_eq!(trace(&[(EQ, "number", 7, "")]), 1);
@@ -348,19 +350,19 @@ fn r3_10_filter_tests_fields_thread_process_and_marker() {
 #[test]
 fn r3_1_child_process_writes_to_its_own_buffers() {
     let (_alone, kernel) = lock_simulated_kernel();
-    kernel.start(12, 0, 1 << 16);
+    kernel.start_trace(12, 0, 1 << 16);
     write_counted_events(0, 3);
     assert!(run_in_child_process(|| {
         write_counted_events(3, 5);
         let child_kernel = attached_kernel().expect("it is attached");
         assert!(!std::ptr::eq(child_kernel, kernel));
-        child_kernel.start(12, 0, 1 << 16);
+        child_kernel.start_trace(12, 0, 1 << 16);
         write_counted_events(5, 8);
         let records = read_trace_records(child_kernel, 12);
         event_numbers(&records) == [5, 6, 7] && records[0].thread == gettid()
     }));
     write_counted_events(8, 9);
-    kernel.end(12);
+    kernel.end_trace(12);
     assert_eq!(event_numbers(&read_trace_records(kernel, 12)), [0, 1, 2, 8]);
 }
 
@@ -374,8 +376,8 @@ fn r3_6_monotonic_clock_replaces_an_unusable_tsc() {
 fn r3_6_thread_that_wrote_tsc_times_uses_the_monotonic_clock_of_the_next_attach() {
     let (_alone, _) = lock_simulated_kernel();
     assert!(run_in_child_process(|| {
-        let kernel = attach_to(Config::default());
-        kernel.start(13, 0, 1 << 16);
+        let kernel = attach_to_simulated_kernel(SimulatedKernelConfig::default());
+        kernel.start_trace(13, 0, 1 << 16);
         write_counted_events(0, 3);
         read_trace_records(kernel, 13).len() == 3 && attach_with_monotonic_clock()
     }));
@@ -384,11 +386,11 @@ fn r3_6_thread_that_wrote_tsc_times_uses_the_monotonic_clock_of_the_next_attach(
 /// Attaches to a new simulated kernel, whose clock is `CLOCK_MONOTONIC`, and writes two events.
 /// Returns true if the difference of their times is in nanoseconds.
 fn attach_with_monotonic_clock() -> bool {
-    let kernel = attach_to(Config {
+    let kernel = attach_to_simulated_kernel(SimulatedKernelConfig {
         clock: 1,
-        ..Config::default()
+        ..SimulatedKernelConfig::default()
     });
-    kernel.start(13, 0, 1 << 16);
+    kernel.start_trace(13, 0, 1 << 16);
     let begin = std::time::Instant::now();
     write_counted_events(0, 1);
     thread::sleep(Duration::from_millis(20));

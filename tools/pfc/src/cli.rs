@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Parser, Subcommand};
-use perfcounters::{Pattern, DEVICE};
+use perfcounters::{InstancePattern, PERFCOUNTERS_DEVICE_PATH};
 
 use crate::export;
 use crate::ppa::args::PpaArgs;
@@ -55,7 +55,7 @@ pub struct Cli {
 #[derive(Debug, Args)]
 pub struct GlobalArgs {
     /// Device or file with the counters
-    #[arg(long, global = true, value_name = "PATH", default_value = DEVICE)]
+    #[arg(long, global = true, value_name = "PATH", default_value = PERFCOUNTERS_DEVICE_PATH)]
     pub device: PathBuf,
     /// Write to this file instead of standard output
     #[arg(short, long, global = true, value_name = "FILE")]
@@ -289,8 +289,8 @@ pub struct InstanceSelectionArgs {
 }
 
 impl InstanceSelectionArgs {
-    pub fn pattern(&self) -> Pattern {
-        Pattern::new(&self.patterns).dormant(self.all)
+    pub fn pattern(&self) -> InstancePattern {
+        InstancePattern::new(&self.patterns).include_dormant(self.all)
     }
 
     /// Returns the patterns of instance names as the user wrote them, separated by blanks.

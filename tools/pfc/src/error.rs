@@ -97,7 +97,8 @@ impl fmt::Display for Failure {
             Self::Tracing(error) => f.write_str(&tracing_error_message(error)),
             Self::Write(e) => write!(f, "cannot write to standard output: {e}"),
             Self::Call(action, e) => {
-                let advice = limits::advice(e) + unmounted_filesystem_advice(action, e);
+                let advice =
+                    limits::advice_on_limit_error(e) + unmounted_filesystem_advice(action, e);
                 write!(f, "cannot {action}: {e}{advice}")
             }
             Self::Create(path, e) => {
@@ -109,7 +110,7 @@ impl fmt::Display for Failure {
                     ErrorKind::PermissionDenied => {
                         "; its directory must be writable, too".to_owned()
                     }
-                    _ => limits::advice(e),
+                    _ => limits::advice_on_limit_error(e),
                 };
                 let path = visible::escape_path(path);
                 write!(f, "cannot write to {path}: {e}{hint}")
@@ -120,13 +121,13 @@ impl fmt::Display for Failure {
                     f,
                     "cannot write to {}: {error}; the recording is not complete: {kept}{}",
                     visible::escape_path(path),
-                    limits::advice(error)
+                    limits::advice_on_limit_error(error)
                 )
             }
             Self::Refused(why) | Self::InvalidFilter(why) => f.write_str(why),
             Self::Listen(at, e) => write!(f, "cannot listen on {at}: {e}"),
             Self::Command(program, e) => {
-                let program = visible::escape_os(program);
+                let program = visible::escape_os_str(program);
                 match e.kind() {
                     ErrorKind::NotFound if self.has_program_file() => {
                         write!(f, "cannot run '{program}': {e}: its interpreter is missing, which is the program after #! in a script, or the dynamic loader")
@@ -229,7 +230,7 @@ fn device_open_advice(error: &io::Error) -> String {
         Some(libc::ENXIO | libc::ENODEV) => {
             "; check that the module is loaded: lsmod | grep -E 'perf|ppa'".to_owned()
         }
-        _ => limits::advice(error),
+        _ => limits::advice_on_limit_error(error),
     }
 }
 
@@ -243,7 +244,7 @@ fn counters_error_message(error: &Error) -> String {
                 }
                 ErrorKind::PermissionDenied => {
                     let path = visible::escape_path(path);
-                    format!("; {}", permissions::remedy(&path, false))
+                    format!("; {}", permissions::device_access_remedy(&path, false))
                 }
                 _ => device_open_advice(e),
             };
@@ -255,7 +256,7 @@ fn counters_error_message(error: &Error) -> String {
             };
             format!("{}: {reason}{remedy}", visible::escape_path(path))
         }
-        Error::Io(_, e) => format!("{error}{}", limits::advice(e)),
+        Error::Io(_, e) => format!("{error}{}", limits::advice_on_limit_error(e)),
         Error::Version(_) => format!("{error}; use the pfc that was built with the module"),
         Error::NotCounters(_) | Error::Corrupt(_) => {
             format!("{error}; check --device, and that pfc is as new as the module")
@@ -270,11 +271,11 @@ fn accounting_error_message(error: &ppa::Error) -> String {
     match error {
         Error::Open(e) if e.kind() == ErrorKind::NotFound => format!(
             "{}: no such device; load the module: modprobe ppa (build it first: make)",
-            ppa::DEVICE
+            ppa::PPA_DEVICE_PATH
         ),
         Error::Open(e) if e.kind() == ErrorKind::PermissionDenied => format!(
             "{}: permission denied; this needs root or CAP_PERFMON",
-            ppa::DEVICE
+            ppa::PPA_DEVICE_PATH
         ),
         Error::Open(e) => format!("{error}{}", device_open_advice(e)),
         Error::Read(path, e) if e.kind() == ErrorKind::PermissionDenied => format!(
@@ -293,20 +294,24 @@ fn accounting_error_message(error: &ppa::Error) -> String {
         Error::Version(_) | Error::Corrupt(_) => {
             format!("{error}; use the pfc that was built with the module")
         }
-        Error::Read(_, e) => format!("{error}{}", limits::advice(e)),
+        Error::Read(_, e) => format!("{error}{}", limits::advice_on_limit_error(e)),
         Error::NoTask(_) => error.to_string(),
     }
 }
 
 /// Returns the message for an error of tracing, with advice.
 fn tracing_error_message(error: &perftrace_reader::Error) -> String {
-    use perftrace_reader::{Error, DEVICE};
+    use perftrace_reader::{Error, PERFTRACE_DEVICE_PATH};
     match error {
         Error::Open(e) if e.kind() == ErrorKind::NotFound => format!(
-            "{DEVICE}: no such device; load the module: modprobe perftrace (build it first: make)"
+            "{PERFTRACE_DEVICE_PATH}: no such device; load the module: modprobe perftrace \
+             (build it first: make)"
         ),
         Error::Open(e) if e.kind() == ErrorKind::PermissionDenied => {
-            format!("{DEVICE}: permission denied; {}", permissions::remedy(DEVICE, true))
+            format!(
+                "{PERFTRACE_DEVICE_PATH}: permission denied; {}",
+                permissions::device_access_remedy(PERFTRACE_DEVICE_PATH, true)
+            )
         }
         Error::Open(e) => format!("{error}{}", device_open_advice(e)),
         Error::NoTrace(_) => format!("{error}, or it belongs to another user; see pfc trace list"),
@@ -317,7 +322,9 @@ fn tracing_error_message(error: &perftrace_reader::Error) -> String {
         Error::Filter(_) | Error::Corrupt(_) => {
             format!("{error}; use the pfc that was built with the module")
         }
-        Error::Call(_, e) | Error::Write(e) => format!("{error}{}", limits::advice(e)),
+        Error::Call(_, e) | Error::Write(e) => {
+            format!("{error}{}", limits::advice_on_limit_error(e))
+        }
         Error::Invalid(_) => error.to_string(),
     }
 }
@@ -361,7 +368,7 @@ mod tests {
             let error = io::Error::from(ErrorKind::PermissionDenied);
             counters_error_message(&Error::Open(path.into(), error))
         };
-        let advice = permissions::remedy("/dev/null", false);
+        let advice = permissions::device_access_remedy("/dev/null", false);
         assert_eq!(
             message("/dev/null"),
             format!("/dev/null: permission denied; {advice}")

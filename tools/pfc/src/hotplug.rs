@@ -13,37 +13,37 @@ use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use crate::limits;
-use crate::record::now;
+use crate::record::monotonic_now_ns;
 use crate::stat::parse_cpu_list;
 use crate::text_file;
 
 /// The sysfs file with the list of online CPUs. The kernel does not notify readers of the list of
 /// online CPUs when a CPU goes offline or comes online.
-pub const ONLINE: &str = "/sys/devices/system/cpu/online";
+pub const ONLINE_CPUS_PATH: &str = "/sys/devices/system/cpu/online";
 /// The sysfs file with the list of the CPUs that the machine has, online or offline.
 const PRESENT: &str = "/sys/devices/system/cpu/present";
-/// The time between two reads of [`ONLINE`] while a monitored CPU is offline.
+/// The time between two reads of [`ONLINE_CPUS_PATH`] while a monitored CPU is offline.
 const OFFLINE_POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// The time between two reads of [`ONLINE`] while all monitored CPUs have contexts. A CPU that
-/// comes online for the first time gets its first context within `IDLE_POLL_INTERVAL`.
+/// The time between two reads of [`ONLINE_CPUS_PATH`] while all monitored CPUs have contexts. A CPU
+/// that comes online for the first time gets its first context within `IDLE_POLL_INTERVAL`.
 const IDLE_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A time in which a CPU was not monitored, in nanoseconds of CLOCK_MONOTONIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gap {
+pub struct MonitoringGap {
     pub cpu: u32,
     pub start: u64,
     pub end: u64,
 }
 
-impl Gap {
+impl MonitoringGap {
     pub fn duration(&self) -> Duration {
         Duration::from_nanos(self.end.saturating_sub(self.start))
     }
 }
 
 /// Returns the total duration of each CPU's gaps.
-pub fn sum_by_cpu(gaps: &[Gap]) -> BTreeMap<u32, Duration> {
+pub fn sum_gaps_by_cpu(gaps: &[MonitoringGap]) -> BTreeMap<u32, Duration> {
     let mut all = BTreeMap::new();
     for gap in gaps {
         *all.entry(gap.cpu).or_default() += gap.duration();
@@ -62,12 +62,12 @@ pub struct MonitoredCpus {
     detached_at_ns: BTreeMap<u32, u64>,
     /// The gaps that have ended, but were not yet returned by [`Self::take_gaps`] or
     /// [`Self::take_ended_gaps`].
-    ended_gaps: Vec<Gap>,
+    ended_gaps: Vec<MonitoringGap>,
     /// The time at which monitoring began. If a CPU was offline when monitoring began, its first
     /// gap starts at `began_at_ns`.
     began_at_ns: u64,
-    next_check: Instant,
-    /// The error of the last read of [`ONLINE`]; `None` if the last read succeeded.
+    next_online_check: Instant,
+    /// The error of the last read of [`ONLINE_CPUS_PATH`]; `None` if the last read succeeded.
     read_error: Option<io::Error>,
 }
 
@@ -75,10 +75,10 @@ pub struct MonitoredCpus {
 ///
 /// # Errors
 ///
-/// Returns the error of reading [`ONLINE`], or `InvalidData` if the file does not contain a list of
-/// CPUs.
-pub fn online_cpus() -> io::Result<Vec<u32>> {
-    read_cpu_list(ONLINE)
+/// Returns the error of reading [`ONLINE_CPUS_PATH`], or `InvalidData` if the file does not contain
+/// a list of CPUs.
+pub fn read_online_cpus() -> io::Result<Vec<u32>> {
+    read_cpu_list(ONLINE_CPUS_PATH)
 }
 
 /// Returns the CPUs that the machine has, online or offline, in ascending order.
@@ -92,7 +92,7 @@ pub fn present_cpus() -> io::Result<Vec<u32>> {
 }
 
 fn read_cpu_list(path: &str) -> io::Result<Vec<u32>> {
-    let list = text_file::read(path)?;
+    let list = text_file::read_text_escaping_non_utf8(path)?;
     parse_cpu_list(list.trim()).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
 }
 
@@ -106,11 +106,12 @@ pub fn read_cpu_generation(cpu: u32) -> Option<u64> {
     Some(topology.ok()?.ino())
 }
 
-/// Returns false if the CPU is offline, and true if the CPU is online or [`ONLINE`] cannot be read.
-/// Called after a failed call on the CPU: if the result is true, the caller reports the error of
-/// that call. A CPU that was online when the user's list of CPUs was checked can be offline now.
-pub fn is_online(cpu: u32) -> bool {
-    online_cpus().map_or(true, |online| online.contains(&cpu))
+/// Returns false if the CPU is offline, and true if the CPU is online or [`ONLINE_CPUS_PATH`]
+/// cannot be read. Called after a failed call on the CPU: if the result is true, the caller reports
+/// the error of that call. A CPU that was online when the user's list of CPUs was checked can be
+/// offline now.
+pub fn is_cpu_online(cpu: u32) -> bool {
+    read_online_cpus().map_or(true, |online| online.contains(&cpu))
 }
 
 impl MonitoredCpus {
@@ -123,8 +124,8 @@ impl MonitoredCpus {
             attached_cpus: attached,
             detached_at_ns: BTreeMap::new(),
             ended_gaps: Vec::new(),
-            began_at_ns: now(),
-            next_check: Instant::now() + IDLE_POLL_INTERVAL,
+            began_at_ns: monotonic_now_ns(),
+            next_online_check: Instant::now() + IDLE_POLL_INTERVAL,
             read_error: None,
         }
     }
@@ -132,24 +133,25 @@ impl MonitoredCpus {
     /// Begins a gap in the monitoring of the CPU `cpu`, which is offline or has lost its context.
     pub fn detach(&mut self, cpu: u32) {
         self.attached_cpus.remove(&cpu);
-        self.detached_at_ns.insert(cpu, now());
-        self.next_check = Instant::now();
+        self.detached_at_ns.insert(cpu, monotonic_now_ns());
+        self.next_online_check = Instant::now();
     }
 
     /// Ends the gap in the monitoring of the CPU `cpu`. Called when the CPU has a context again.
     pub fn attach(&mut self, cpu: u32) {
         let start = self.detached_at_ns.remove(&cpu).unwrap_or(self.began_at_ns);
         self.attached_cpus.insert(cpu);
-        self.ended_gaps.push(Gap {
+        self.ended_gaps.push(MonitoringGap {
             cpu,
             start,
-            end: now(),
+            end: monotonic_now_ns(),
         });
     }
 
-    /// Returns the time from which [`Self::online_again`] reads the list of online CPUs again.
-    pub fn next_check(&self) -> Instant {
-        self.next_check
+    /// Returns the time from which [`Self::find_cpus_to_attach`] reads the list of online CPUs
+    /// again.
+    pub fn next_online_check(&self) -> Instant {
+        self.next_online_check
     }
 
     /// Returns true if a CPU has lost its context and has no new one yet.
@@ -159,23 +161,24 @@ impl MonitoredCpus {
 
     /// Returns true if a CPU has lost its context and has no new one yet, or if a gap has ended and
     /// was not yet returned by [`Self::take_gaps`] or [`Self::take_ended_gaps`].
-    pub fn had_gap(&self) -> bool {
+    pub fn has_unreported_gap(&self) -> bool {
         self.has_open_gap() || !self.ended_gaps.is_empty()
     }
 
     /// Returns the CPUs that are online and need a context. Returns no CPUs before the time
-    /// [`Self::next_check`], or if [`ONLINE`] cannot be read: see [`Self::read_problem`].
-    pub fn online_again(&mut self) -> Vec<u32> {
+    /// [`Self::next_online_check`], or if [`ONLINE_CPUS_PATH`] cannot be read: see
+    /// [`Self::read_problem`].
+    pub fn find_cpus_to_attach(&mut self) -> Vec<u32> {
         let now = Instant::now();
-        if now < self.next_check {
+        if now < self.next_online_check {
             return Vec::new();
         }
-        self.next_check = now
+        self.next_online_check = now
             + match self.has_open_gap() {
                 true => OFFLINE_POLL_INTERVAL,
                 false => IDLE_POLL_INTERVAL,
             };
-        self.select_online_again(online_cpus())
+        self.select_online_again(read_online_cpus())
     }
 
     /// Returns the CPUs of `online` that need a context, and keeps the error of reading `online`.
@@ -192,12 +195,13 @@ impl MonitoredCpus {
         }
     }
 
-    /// Returns a message if the last read of [`ONLINE`] failed.
+    /// Returns a message if the last read of [`ONLINE_CPUS_PATH`] failed.
     pub fn read_problem(&self) -> Option<String> {
         let error = self.read_error.as_ref()?;
-        let advice = limits::advice(error);
+        let advice = limits::advice_on_limit_error(error);
         Some(format!(
-            "cannot read {ONLINE}: {error}{advice}; CPUs that have come online are missing"
+            "cannot read {ONLINE_CPUS_PATH}: {error}{advice}; \
+             CPUs that have come online are missing"
         ))
     }
 
@@ -215,11 +219,11 @@ impl MonitoredCpus {
     /// Returns all gaps in the monitoring that no call has returned yet. If a CPU still has no
     /// context, the part of its gap up to now is returned, and the rest of the gap becomes a new
     /// gap.
-    pub fn take_gaps(&mut self) -> Vec<Gap> {
-        let end = now();
+    pub fn take_gaps(&mut self) -> Vec<MonitoringGap> {
+        let end = monotonic_now_ns();
         let mut gaps = self.take_ended_gaps();
         for (cpu, start) in &mut self.detached_at_ns {
-            gaps.push(Gap {
+            gaps.push(MonitoringGap {
                 cpu: *cpu,
                 start: std::mem::replace(start, end),
                 end,
@@ -229,7 +233,7 @@ impl MonitoredCpus {
     }
 
     /// Returns the gaps in the monitoring that have ended and that no call has returned yet.
-    pub fn take_ended_gaps(&mut self) -> Vec<Gap> {
+    pub fn take_ended_gaps(&mut self) -> Vec<MonitoringGap> {
         std::mem::take(&mut self.ended_gaps)
     }
 }
@@ -241,10 +245,10 @@ mod tests {
     #[test]
     fn hotplug_reattached_cpu_keeps_its_gap() {
         let mut cpus = MonitoredCpus::new(&[0, 1], true);
-        assert!(cpus.select_cpus_without_context(&[0, 1]).is_empty() && !cpus.had_gap());
+        assert!(cpus.select_cpus_without_context(&[0, 1]).is_empty() && !cpus.has_unreported_gap());
         cpus.detach(1);
         assert!(cpus.has_open_gap());
-        assert!(cpus.next_check() <= Instant::now());
+        assert!(cpus.next_online_check() <= Instant::now());
         assert!(cpus.select_cpus_without_context(&[0]).is_empty());
         assert_eq!(cpus.select_cpus_without_context(&[0, 1]), [1]);
         let first = cpus.take_gaps();
@@ -254,8 +258,8 @@ mod tests {
         let [(a, b)] = [(first[0], second[0])];
         assert_eq!((first.len(), second.len(), a.cpu, b.cpu), (1, 1, 1, 1));
         assert!(a.start <= a.end && a.end == b.start && b.start <= b.end);
-        assert!(cpus.take_gaps().is_empty() && !cpus.had_gap());
-        let sum = sum_by_cpu(&[a, b]);
+        assert!(cpus.take_gaps().is_empty() && !cpus.has_unreported_gap());
+        let sum = sum_gaps_by_cpu(&[a, b]);
         assert_eq!(sum[&1].as_nanos() as u64, b.end - a.start);
     }
 

@@ -17,7 +17,7 @@ const MAX_STREAM_BYTES: u64 = 4 << 30;
 ///
 /// `FileTooLarge` if a pipe or a device has more than 4 GiB; otherwise the error of open() or
 /// read().
-pub fn read(path: &Path, begin: &[u8]) -> io::Result<Vec<u8>> {
+pub fn read_if_begins_with(path: &Path, begin: &[u8]) -> io::Result<Vec<u8>> {
     let file = File::open(path)?;
     let max_size = match file.metadata()? {
         metadata if metadata.is_file() => u64::MAX,
@@ -26,8 +26,9 @@ pub fn read(path: &Path, begin: &[u8]) -> io::Result<Vec<u8>> {
     read_up_to_limit(file, begin, max_size)
 }
 
-/// Returns the contents of a stream, with the limits of [`read`] for a pipe or a device.
-pub fn read_stream(stream: impl Read, begin: &[u8]) -> io::Result<Vec<u8>> {
+/// Returns the contents of a stream, with the limits of [`read_if_begins_with`] for a pipe or a
+/// device.
+pub fn read_stream_if_begins_with(stream: impl Read, begin: &[u8]) -> io::Result<Vec<u8>> {
     read_up_to_limit(stream, begin, MAX_STREAM_BYTES)
 }
 
@@ -61,7 +62,10 @@ mod tests {
     #[test]
     fn pfc_input_a_device_that_never_ends_is_refused() {
         let zero = Path::new("/dev/zero");
-        assert_eq!(read(zero, b"PERFILE2").expect("bytes"), [0; 8]);
+        assert_eq!(
+            read_if_begins_with(zero, b"PERFILE2").expect("bytes"),
+            [0; 8]
+        );
         let endless = || io::repeat(b'x');
         assert_eq!(
             read_up_to_limit(endless(), b"ab", 100).expect("bytes"),

@@ -24,7 +24,7 @@ pub struct KernelIdentity {
 }
 
 impl KernelIdentity {
-    pub fn of_running() -> Self {
+    pub fn of_running_kernel() -> Self {
         let read = |path: &str| fs::read(Path::new(path)).unwrap_or_default();
         Self {
             release: rustix::system::uname()
@@ -45,14 +45,14 @@ impl KernelIdentity {
 
     /// Returns false if it is known that the identities belong to different builds of the kernel,
     /// and otherwise true.
-    pub fn is_same_build(&self, other: &Self) -> bool {
+    pub fn may_be_same_build(&self, other: &Self) -> bool {
         let is_equal =
             |one: &[u8], other: &[u8]| one.is_empty() || other.is_empty() || one == other;
         self.is_same_boot(other)
-            || self.is_same_release(other) && is_equal(&self.build_id, &other.build_id)
+            || self.may_be_same_release(other) && is_equal(&self.build_id, &other.build_id)
     }
 
-    pub fn is_same_release(&self, other: &Self) -> bool {
+    pub fn may_be_same_release(&self, other: &Self) -> bool {
         self.release.is_empty() || other.release.is_empty() || self.release == other.release
     }
 }
@@ -131,7 +131,7 @@ mod tests {
             (identity("6.12", b"", b""), true, false),
             (identity("", b"", b""), true, false),
         ] {
-            assert_eq!(kernel.is_same_build(&other), same_build, "{other:?}");
+            assert_eq!(kernel.may_be_same_build(&other), same_build, "{other:?}");
             assert_eq!(kernel.is_same_boot(&other), same_boot, "{other:?}");
         }
     }

@@ -35,7 +35,7 @@ pub fn raise_open_file_limit() {
 /// Restores the limits that were in force before [`raise_open_file_limit`] changed them. Called in
 /// a child process before it executes a command of the user: a program that uses select(2) must not
 /// get descriptors above 1023.
-pub fn restore() -> io::Result<()> {
+pub fn restore_open_file_limit() -> io::Result<()> {
     match FORMER_OPEN_FILE_LIMITS.get() {
         Some(former) => Ok(setrlimit(Resource::Nofile, *former)?),
         None => Ok(()),
@@ -44,7 +44,7 @@ pub fn restore() -> io::Result<()> {
 
 /// Returns advice for an error that was caused by a limit or by a full file system. For any other
 /// error, the advice is empty.
-pub fn advice(error: &io::Error) -> String {
+pub fn advice_on_limit_error(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::EMFILE) => {
             let limit = getrlimit(Resource::Nofile).current;

@@ -5,12 +5,12 @@
 
 use std::path::Path;
 
-use perfcounters::{Counters, State};
+use perfcounters::{Counters, InstanceState};
 
 use crate::cli::ListArgs;
 use crate::error::Failure;
 use crate::instances_json;
-use crate::output::{Out, Style};
+use crate::output::{Out, TextStyle};
 use crate::table::Table;
 use crate::time;
 use crate::units::ScaledUnit;
@@ -31,12 +31,12 @@ pub fn run(device: &Path, args: &ListArgs, out: &mut Out) -> Result<(), Failure>
         table = table.with_columns("SINCE|HELP");
     }
     for instance in selection.instances() {
-        let dormant = instance.state == State::Dormant;
+        let dormant = instance.state == InstanceState::Dormant;
         let mut cells = vec![
             instance.number.to_string(),
             instance.name.clone(),
             instance.kind_name().into_owned(),
-            ScaledUnit::of_instance(instance).raw_unit(),
+            ScaledUnit::of_instance_descriptor(instance).raw_unit_name(),
             instance.state.name().to_owned(),
             instance.incarnation.to_string(),
         ];
@@ -49,7 +49,7 @@ pub fn run(device: &Path, args: &ListArgs, out: &mut Out) -> Result<(), Failure>
             cells.push(time::format_utc(since, 0));
             cells.push(instance.help.clone());
         }
-        table.add_row(cells, dormant.then_some(Style::Dim));
+        table.add_row(cells, dormant.then_some(TextStyle::Dim));
     }
     table.print(out)
 }

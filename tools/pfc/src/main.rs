@@ -115,7 +115,7 @@ fn main() -> ExitCode {
 /// arguments, so the arguments are parsed again with escape sequences in place of these characters,
 /// and the error of the second parse is printed.
 fn print_usage_error(error: &clap::Error) {
-    let words = std::env::args_os().map(|word| visible::escape_os(&word).into_owned());
+    let words = std::env::args_os().map(|word| visible::escape_os_str(&word).into_owned());
     match Cli::try_parse_from(words) {
         Err(escaped) if escaped.kind() == error.kind() => {
             let _ = escaped.print();
@@ -139,7 +139,7 @@ fn run_subcommand(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Record(args) => return record::run(device, args, file),
         Command::Trace(args) => return trace::run(args, file),
         Command::Watch(_) | Command::Top(_) => Out::open_stream(file)?,
-        Command::Ppa(args) if ppa::is_stream(args) => Out::open_stream(file)?,
+        Command::Ppa(args) if ppa::writes_continuously(args) => Out::open_stream(file)?,
         _ => Out::open(file)?,
     };
     match &cli.command {

@@ -50,15 +50,15 @@ fn write_to_stderr(text: &str) {
 }
 
 /// Returns true if standard error is a terminal.
-pub fn is_terminal() -> bool {
+pub fn is_stderr_terminal() -> bool {
     io::stderr().is_terminal()
 }
 
 /// Standard error as a stream for reports. Each write succeeds, even if standard error cannot be
 /// written.
-pub struct MessageStream;
+pub struct StderrStream;
 
-impl Write for MessageStream {
+impl Write for StderrStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let _ = io::stderr().write_all(bytes);
         Ok(bytes.len())

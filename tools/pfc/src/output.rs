@@ -13,7 +13,7 @@ use rustix::fs::{fcntl_getfl, OFlags};
 
 use crate::atomic_file::AtomicFile;
 use crate::error::Failure;
-use crate::message::{self, MessageStream};
+use crate::message::{self, StderrStream};
 
 /// True if standard output was closed, or not open for writing, when `pfc` was started. std ignores
 /// the error EBADF of each write to such a standard output.
@@ -74,7 +74,7 @@ pub struct Out {
 enum OutputDestination {
     Stdout(BufWriter<Stdout>),
     /// Standard error, with failed writes ignored.
-    Stderr(BufWriter<MessageStream>),
+    Stderr(BufWriter<StderrStream>),
     /// A new output file that replaces the old file at [`Out::finish`].
     Atomic(AtomicFile),
     /// An output file that is written in place. A regular file is truncated at the first write.
@@ -120,9 +120,9 @@ impl Out {
     /// ignored.
     pub fn stderr() -> Self {
         Self {
-            destination: OutputDestination::Stderr(BufWriter::new(MessageStream)),
+            destination: OutputDestination::Stderr(BufWriter::new(StderrStream)),
             path: None,
-            is_terminal: message::is_terminal(),
+            is_terminal: message::is_stderr_terminal(),
             is_coloured: false,
         }
     }
@@ -167,7 +167,7 @@ impl Out {
 
     /// Returns the text in the colour of a style, if the output may be coloured. Returns the text
     /// unchanged if the output must not be coloured.
-    pub fn paint(&self, style: Style, text: &str) -> String {
+    pub fn paint(&self, style: TextStyle, text: &str) -> String {
         if self.is_coloured {
             format!("\x1b[{}m{text}\x1b[0m", style.sgr_code())
         } else {
@@ -284,7 +284,7 @@ fn truncate_before_first_write(file: &File, is_truncated: &mut bool) -> io::Resu
 
 /// The role of a text, for which [`Out::paint`] chooses the colour.
 #[derive(Clone, Copy, Debug)]
-pub enum Style {
+pub enum TextStyle {
     /// Column titles.
     Title,
     /// Items that exist but are inactive, such as dormant instances.
@@ -293,7 +293,7 @@ pub enum Style {
     Notice,
 }
 
-impl Style {
+impl TextStyle {
     fn sgr_code(self) -> &'static str {
         match self {
             Self::Title => "1",

@@ -68,7 +68,7 @@ impl DevicePermissions {
 }
 
 /// Returns the advice of [`DevicePermissions::access_remedy`] for the device at `path`.
-pub fn remedy(path: &str, write: bool) -> String {
+pub fn device_access_remedy(path: &str, write: bool) -> String {
     match DevicePermissions::read(path) {
         Some(permissions) => permissions.access_remedy(path, write),
         None => "run this as root".to_owned(),
@@ -79,7 +79,7 @@ pub fn remedy(path: &str, write: bool) -> String {
 /// Returns the number as text if `file` has no entry for the number. getpwuid() and getgrgid() are
 /// not used: in a statically linked program, they need the shared libraries of NSS at run time.
 fn find_user_or_group_name(file: &str, number: u32) -> String {
-    let all = text_file::read(file).unwrap_or_default();
+    let all = text_file::read_text_escaping_non_utf8(file).unwrap_or_default();
     let found = all.lines().find_map(|line| {
         let mut fields = line.split(':');
         let name = fields.next()?;

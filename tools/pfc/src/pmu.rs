@@ -6,7 +6,7 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
-use perfmon::{Context, Map, PmuDescription, Scope};
+use perfmon::{Context, PmuDescription, RegisterMap, Scope};
 use serde_json::{json, Value};
 
 use crate::cli::JsonArgs;
@@ -18,27 +18,27 @@ use crate::table::Table;
 
 /// Loads perfmon.ko if it is not loaded and the caller is root. Creates a context, because the
 /// kernel loads the modules of the PMU descriptions when the first context is created.
-pub fn load_modules() {
-    module::load("perfmon", perfmon::DEVICE);
+pub fn load_perfmon_modules() {
+    module::load_if_device_missing("perfmon", perfmon::PERFMON_DEVICE_PATH);
     // An error of Context::create() is ignored here: the caller reports it when it uses perfmon.
     let _ = Context::create(Scope::Thread);
 }
 
 /// Reads the list of registers from /proc/perfmon_map. If perfmon.ko is not loaded, the file
 /// /proc/perfmon_map does not exist, and the returned list is empty.
-pub fn read_registers() -> Result<Map, Failure> {
-    match Map::read() {
+pub fn read_register_map() -> Result<RegisterMap, Failure> {
+    match RegisterMap::read() {
         Err(e) if e.kind() == ErrorKind::NotFound && Path::new("/proc/self").exists() => {
-            Ok(Map::default())
+            Ok(RegisterMap::default())
         }
         map => map.trying_to("read /proc/perfmon_map"),
     }
 }
 
 pub fn run(args: &JsonArgs, out: &mut Out) -> Result<(), Failure> {
-    load_modules();
-    let map = Map::read().map_err(|e| syscall_failure("read the map of registers", &e))?;
-    let tables = libpfm::tables().unwrap_or_default();
+    load_perfmon_modules();
+    let map = RegisterMap::read().map_err(|e| syscall_failure("read the map of registers", &e))?;
+    let tables = libpfm::list_event_tables().unwrap_or_default();
     if args.json {
         let descriptions: Vec<Value> = map.descriptions().map(pmu_description_json).collect();
         let tables: Vec<Value> = tables
@@ -104,12 +104,13 @@ fn print_register_table(description: &PmuDescription, out: &mut Out) -> Result<(
 
 /// Returns the logical numbers of the PMCs (control registers) in a mask. Bit 0 of the mask stands
 /// for register 0 of a PMU. In a description of soft registers, which are numbered from
-/// [`perfmon::FIRST_SOFT`] on, bit 0 of a mask stands for the register with the lowest number.
+/// [`perfmon::FIRST_SOFT_REGISTER`] on, bit 0 of a mask stands for the register with the lowest
+/// number.
 fn pmc_numbers_in_mask(description: &PmuDescription, mask: u64) -> impl Iterator<Item = u16> {
     let pmds = description.pmds.iter().map(|r| r.number);
     let pmcs = description.pmcs.iter().map(|r| r.number);
     let first = match pmcs.chain(pmds).min() {
-        Some(first) if first >= perfmon::FIRST_SOFT => first,
+        Some(first) if first >= perfmon::FIRST_SOFT_REGISTER => first,
         _ => 0,
     };
     (0..64u16)

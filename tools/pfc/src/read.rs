@@ -4,18 +4,20 @@
 
 use std::path::Path;
 
-use perfcounters::{Counters, Kind, Reading, Snapshot, State};
+use perfcounters::{Counters, InstanceState, Kind, Reading, Snapshot};
 
 use crate::cli::ReadArgs;
 use crate::error::Failure;
 use crate::instances_json;
-use crate::output::{Out, Style};
-use crate::table::{Align, Table};
-use crate::units::{bucket_bounds, format_bucket_bound, quantile_bucket, ScaledUnit};
+use crate::output::{Out, TextStyle};
+use crate::table::{ColumnAlign, Table};
+use crate::units::{
+    find_quantile_bucket, format_bucket_bound, histogram_bucket_bounds, ScaledUnit,
+};
 
 pub fn run(device: &Path, args: &ReadArgs, out: &mut Out) -> Result<(), Failure> {
     let mut counters = Counters::open_path(device)?;
-    let snapshot = counters.snapshot_any(&args.select.pattern())?;
+    let snapshot = counters.snapshot_even_if_busy(&args.select.pattern())?;
     let is_selected = |r: &Reading<'_>| !args.nonzero || !is_every_value_zero(r);
     if !snapshot.readings().any(|r| is_selected(&r)) {
         return Err(match snapshot.selection().is_empty() {
@@ -33,13 +35,13 @@ pub fn run(device: &Path, args: &ReadArgs, out: &mut Out) -> Result<(), Failure>
     } else {
         print_instance_table(&snapshot, readings, args.per_cpu, out)?;
     }
-    warn_if_inconsistent(&snapshot);
+    warn_if_snapshot_inconsistent(&snapshot);
     Ok(())
 }
 
 /// Prints a warning if the snapshot is not consistent, because a CPU was updating its counters at
 /// every attempt to read them.
-pub fn warn_if_inconsistent(snapshot: &Snapshot) {
+pub fn warn_if_snapshot_inconsistent(snapshot: &Snapshot) {
     if !snapshot.stamp().consistent {
         message!(
             "pfc: no consistent snapshot, as a CPU was updating its counters at every attempt: each \
@@ -68,24 +70,24 @@ pub fn print_instance_table<'a>(
             } else {
                 "(off)"
             };
-            table = table.with_column(format!("CPU{cpu}{suffix}"), Align::Right);
+            table = table.with_column(format!("CPU{cpu}{suffix}"), ColumnAlign::Right);
         }
     }
     for reading in readings {
         let instance = reading.instance();
-        let unit = ScaledUnit::of_value(instance);
+        let unit = ScaledUnit::of_instance_value(instance);
         let mut cells = vec![
             instance.name.clone(),
             unit.format_value(reading.total()),
-            unit.column_unit(),
+            unit.column_unit_text(),
         ];
         if per_cpu {
             cells.extend(reading.per_cpu().map(|(_, slots)| {
                 unit.format_value(slots.iter().fold(0, |a: i64, b| a.wrapping_add(*b)))
             }));
         }
-        let dormant = instance.state == State::Dormant;
-        table.add_row(cells, dormant.then_some(Style::Dim));
+        let dormant = instance.state == InstanceState::Dormant;
+        table.add_row(cells, dormant.then_some(TextStyle::Dim));
         if instance.is_histogram() {
             add_histogram_lines(&reading, &mut table);
         }
@@ -98,7 +100,7 @@ pub fn print_instance_table<'a>(
 /// bound, 90 % of the values below the second, and 99 % below the third.
 fn add_histogram_lines(reading: &Reading<'_>, table: &mut Table) {
     const MAX_BAR_LENGTH: i64 = 40;
-    let unit = ScaledUnit::of_instance(reading.instance());
+    let unit = ScaledUnit::of_instance_descriptor(reading.instance());
     let buckets = reading.combined();
     let is_nonzero = |n: &i64| *n != 0;
     let (Some(first), Some(last)) = (
@@ -110,7 +112,7 @@ fn add_histogram_lines(reading: &Reading<'_>, table: &mut Table) {
     let quantiles: Vec<String> = [(0.5, "half"), (0.9, "90 %"), (0.99, "99 %")]
         .iter()
         .filter_map(|(share, word)| {
-            let b = quantile_bucket(&buckets, *share)?;
+            let b = find_quantile_bucket(&buckets, *share)?;
             Some(format!(
                 "{word} {}",
                 format_bucket_bound(unit, b, buckets.len())
@@ -118,14 +120,15 @@ fn add_histogram_lines(reading: &Reading<'_>, table: &mut Table) {
         })
         .collect();
     if !quantiles.is_empty() {
-        table.add_line(format!("    {}", quantiles.join(", ")));
+        table.add_text_line(format!("    {}", quantiles.join(", ")));
     }
     let max = buckets.iter().copied().max().unwrap_or(0).max(1);
     let digits = max.to_string().len();
     for (b, n) in buckets.iter().enumerate().take(last + 1).skip(first) {
-        let (from, to) = bucket_bounds(b, buckets.len());
-        let format_bound =
-            |bound: Option<i64>| bound.map_or(String::new(), |v| unit.format_amount(v as f64));
+        let (from, to) = histogram_bucket_bounds(b, buckets.len());
+        let format_bound = |bound: Option<i64>| {
+            bound.map_or(String::new(), |v| unit.format_scaled_amount(v as f64))
+        };
         let range = match (from, to) {
             (None, _) => format!("{:>10}", "<= 0"),
             (Some(_), None) => format!("{:>10} ..", format_bound(from)),
@@ -135,7 +138,7 @@ fn add_histogram_lines(reading: &Reading<'_>, table: &mut Table) {
             .ceil()
             .max(0.0) as usize;
         let line = format!("    {range:<24}  {n:>digits$}  {}", "#".repeat(bar));
-        table.add_line(line.trim_end().to_owned());
+        table.add_text_line(line.trim_end().to_owned());
     }
 }
 

@@ -72,7 +72,7 @@ impl SortKey {
         let frame = profile.leaf_frame(sample);
         match self {
             Self::Comm => sample.command.to_string(),
-            Self::Dso => frame.short_object().to_owned(),
+            Self::Dso => frame.object_file_name().to_owned(),
             Self::Sym => format_symbol_with_mode(frame),
             Self::Pid => sample.pid.to_string(),
             Self::Tid => sample.tid.to_string(),
@@ -99,9 +99,9 @@ fn format_symbol_with_mode(frame: &Frame) -> String {
 }
 
 fn format_caller_name(frame: &Frame) -> String {
-    match frame.is_known() {
-        true => frame.marked_symbol(),
-        false => format!("{} ({})", frame.symbol, frame.short_object()),
+    match frame.has_known_symbol() {
+        true => frame.symbol_with_inlined_mark(),
+        false => format!("{} ({})", frame.symbol, frame.object_file_name()),
     }
 }
 
@@ -133,20 +133,23 @@ pub fn group_samples_into_rows(
         // is the first frame of a sample, the callers begin after the first frame. If the first
         // frame is inlined, the callers begin with the inlined functions. The function of the row
         // comes after the inlined functions.
-        let leaf = profile.stack(sample).next();
+        let leaf = profile.frames_of_sample(sample).next();
         let nr_skipped = usize::from(leaf.is_some_and(|frame| !frame.is_inlined));
-        let callers = profile.stack(sample).skip(nr_skipped).map(|frame| {
-            // A known function that is not inlined is named by its symbol, whose text is not
-            // copied.
-            if frame.is_known() && !frame.is_inlined {
-                return frame.symbol.clone();
-            }
-            let key = (&*frame.symbol, &*frame.object, frame.is_inlined);
-            let name = names
-                .entry(key)
-                .or_insert_with(|| format_caller_name(frame).into());
-            name.clone()
-        });
+        let callers = profile
+            .frames_of_sample(sample)
+            .skip(nr_skipped)
+            .map(|frame| {
+                // A known function that is not inlined is named by its symbol, whose text is not
+                // copied.
+                if frame.has_known_symbol() && !frame.is_inlined {
+                    return frame.symbol.clone();
+                }
+                let key = (&*frame.symbol, &*frame.object, frame.is_inlined);
+                let name = names
+                    .entry(key)
+                    .or_insert_with(|| format_caller_name(frame).into());
+                name.clone()
+            });
         row.callers.add_call_path(callers, sample.period);
     }
     let mut rows: Vec<ReportRow> = rows_by_cells.into_values().collect();
@@ -225,7 +228,7 @@ impl CallerTree {
         add(&mut left, 0, 0);
         while let Some((of, at, depth)) = left.pop() {
             let caller = &self.nodes[at];
-            let share = percent(caller.period_sum, total);
+            let share = percent_of_total(caller.period_sum, total);
             if share < min_percent {
                 continue;
             }
@@ -262,7 +265,7 @@ impl CallerTree {
     }
 }
 
-pub fn percent(part: u64, total: f64) -> f64 {
+pub fn percent_of_total(part: u64, total: f64) -> f64 {
     match total > 0.0 {
         true => part as f64 * 100.0 / total,
         false => 0.0,
@@ -278,17 +281,17 @@ pub fn run(args: &ReportArgs, out: &mut Out) -> Result<(), Failure> {
             "pprof's format is not written to a terminal; write it to a file: -o FILE".to_owned(),
         ));
     }
-    write(&profile, args, out)
+    write_report(&profile, args, out)
 }
 
 /// Writes the report of a profile, or the profile in the format of another program.
-pub fn write(profile: &Profile, args: &ReportArgs, out: &mut Out) -> Result<(), Failure> {
+pub fn write_report(profile: &Profile, args: &ReportArgs, out: &mut Out) -> Result<(), Failure> {
     match (args.json, args.firefox, args.pprof) {
         (true, ..) => print_report_json(profile, args, out),
-        (_, true, _) => out.write_with(|out| export::write_firefox(profile, out)),
-        (_, _, true) => out.write_with(|out| export::write_pprof(profile, out)),
+        (_, true, _) => out.write_with(|out| export::write_firefox_profile(profile, out)),
+        (_, _, true) => out.write_with(|out| export::write_pprof_profile(profile, out)),
         _ => {
-            for (event, samples) in profile.by_event() {
+            for (event, samples) in profile.samples_by_event() {
                 print_report_table(profile, event, &samples, args, out)?;
             }
             Ok(())
@@ -306,11 +309,11 @@ fn print_report_table(
     let rows = group_samples_into_rows(profile, samples, &args.sort);
     let count: u64 = rows.iter().fold(0, |n, r| n.saturating_add(r.period_sum));
     let total = count as f64;
-    writeln!(out, "# Total Lost Samples: {}", profile.lost)?;
-    if profile.throttled > 0 {
-        writeln!(out, "# Throttled: {} times", profile.throttled)?;
+    writeln!(out, "# Total Lost Samples: {}", profile.nr_lost_records)?;
+    if profile.nr_throttles > 0 {
+        writeln!(out, "# Throttled: {} times", profile.nr_throttles)?;
     }
-    for (cpu, ns) in &profile.offline_ns {
+    for (cpu, ns) in &profile.offline_ns_by_cpu {
         let seconds = *ns as f64 / 1e9;
         writeln!(
             out,
@@ -325,7 +328,7 @@ fn print_report_table(
     )?;
     let shown: Vec<(&ReportRow, Vec<Cow<'_, str>>)> = rows
         .iter()
-        .filter(|r| percent(r.period_sum, total) >= args.limit)
+        .filter(|r| percent_of_total(r.period_sum, total) >= args.limit)
         .map(|r| (r, r.escaped_cells()))
         .collect();
     let width = |n: usize| {
@@ -352,10 +355,11 @@ fn print_report_table(
     writeln!(out, "# ........  {}\n#", line(&dots))?;
     for (row, cells) in shown {
         let cells: Vec<&str> = cells.iter().map(|cell| &**cell).collect();
-        let share = format!("{:.2}%", percent(row.period_sum, total));
+        let share = format!("{:.2}%", percent_of_total(row.period_sum, total));
         writeln!(out, "{share:>10}  {}", line(&cells))?;
         if args.stacks && row.callers.nodes.len() > 1 {
-            let min_percent = args.min_caller_percent() * percent(row.period_sum, total) / 100.0;
+            let min_percent =
+                args.min_caller_percent() * percent_of_total(row.period_sum, total) / 100.0;
             row.callers.print_callers(total, min_percent, out)?;
             writeln!(out)?;
         }
@@ -366,14 +370,14 @@ fn print_report_table(
 
 fn print_report_json(profile: &Profile, args: &ReportArgs, out: &mut Out) -> Result<(), Failure> {
     let mut events = Vec::new();
-    for (event, samples) in profile.by_event() {
+    for (event, samples) in profile.samples_by_event() {
         let rows = group_samples_into_rows(profile, &samples, &args.sort);
         let total = rows
             .iter()
             .fold(0, |n: u64, r| n.saturating_add(r.period_sum));
         let row = |row: &ReportRow| {
             let mut line = json!({
-                "overhead": percent(row.period_sum, total as f64),
+                "overhead": percent_of_total(row.period_sum, total as f64),
                 "period": row.period_sum,
                 "samples": row.nr_samples,
             });
@@ -395,9 +399,9 @@ fn print_report_json(profile: &Profile, args: &ReportArgs, out: &mut Out) -> Res
     let offline = |(cpu, ns): (&u32, &u64)| json!({"cpu": cpu, "ns": ns});
     let all = json!({
         "command": profile.command,
-        "lost": profile.lost,
-        "throttled": profile.throttled,
-        "offline": profile.offline_ns.iter().map(offline).collect::<Vec<_>>(),
+        "lost": profile.nr_lost_records,
+        "throttled": profile.nr_throttles,
+        "offline": profile.offline_ns_by_cpu.iter().map(offline).collect::<Vec<_>>(),
         "events": events,
     });
     out.write_json(&all)
@@ -407,12 +411,12 @@ fn print_report_json(profile: &Profile, args: &ReportArgs, out: &mut Out) -> Res
 #[allow(clippy::disallowed_methods, reason = "texts of the tests")]
 mod tests {
     use super::*;
-    use crate::profile::tests::synthetic;
+    use crate::profile::tests::synthetic_profile;
 
     #[test]
     fn r1_10_rows_are_sorted_by_period() {
-        let profile = synthetic();
-        let samples = &profile.by_event()[&0];
+        let profile = synthetic_profile();
+        let samples = &profile.samples_by_event()[&0];
         let keys = [SortKey::Comm, SortKey::Dso, SortKey::Sym];
         let rows = group_samples_into_rows(&profile, samples, &keys);
         let cells: Vec<String> = rows.iter().map(|r| r.cells.join(" ")).collect();
@@ -437,7 +441,7 @@ mod tests {
     fn r1_10_report_table_has_perfs_format() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let path = file.path();
-        let profile = synthetic();
+        let profile = synthetic_profile();
         let args = ReportArgs {
             input: crate::cli::SampleInputArgs {
                 file: None,
@@ -453,7 +457,14 @@ mod tests {
             pprof: false,
         };
         let mut out = Out::open(Some(path)).expect("a file");
-        print_report_table(&profile, 0, &profile.by_event()[&0], &args, &mut out).expect("room");
+        print_report_table(
+            &profile,
+            0,
+            &profile.samples_by_event()[&0],
+            &args,
+            &mut out,
+        )
+        .expect("room");
         out.finish().expect("room");
         let text = std::fs::read_to_string(path).expect("a file");
         assert_eq!(

@@ -20,11 +20,11 @@ pub fn run(args: &ScriptArgs, out: &mut Out) -> Result<(), Failure> {
         true => profile.select_single_event(event)?,
         false => profile.select_event(event)?,
     };
-    write(&profile, args, out)
+    write_samples(&profile, args, out)
 }
 
 /// Writes the samples of a profile.
-pub fn write(profile: &Profile, args: &ScriptArgs, out: &mut Out) -> Result<(), Failure> {
+pub fn write_samples(profile: &Profile, args: &ScriptArgs, out: &mut Out) -> Result<(), Failure> {
     if args.folded {
         for (stack, samples) in folded::fold_stacks(profile).iter() {
             for (n, name) in stack.enumerate() {
@@ -45,7 +45,7 @@ pub fn write(profile: &Profile, args: &ScriptArgs, out: &mut Out) -> Result<(), 
 }
 
 fn format_frame_line(frame: &Frame) -> String {
-    let symbol = match frame.is_known() && !frame.is_inlined {
+    let symbol = match frame.has_known_symbol() && !frame.is_inlined {
         true => format!("{}+{:#x}", visible::escape(&frame.symbol), frame.offset),
         false => visible::escape(&frame.symbol).into_owned(),
     };
@@ -63,8 +63,8 @@ fn print_sample(profile: &Profile, sample: &Sample, out: &mut Out) -> Result<(),
         "{:>16} {:>7} {cpu}{:>5}.{:06}: {:>10} {}: ",
         visible::escape(&sample.command),
         sample.tid,
-        sample.time / 1_000_000_000,
-        sample.time / 1000 % 1_000_000,
+        sample.time_ns / 1_000_000_000,
+        sample.time_ns / 1000 % 1_000_000,
         sample.period,
         visible::escape(&profile.events[sample.event]),
     )?;
@@ -73,7 +73,7 @@ fn print_sample(profile: &Profile, sample: &Sample, out: &mut Out) -> Result<(),
         return Ok(());
     }
     writeln!(out)?;
-    for frame in profile.stack(sample) {
+    for frame in profile.frames_of_sample(sample) {
         writeln!(out, "\t{}", format_frame_line(frame))?;
     }
     writeln!(out)?;
@@ -84,7 +84,7 @@ fn sample_json(profile: &Profile, sample: &Sample) -> Value {
     let frame = |frame: &Frame| {
         json!({
             "address": format!("{:#x}", frame.address),
-            "symbol": frame.is_known().then_some(&*frame.symbol),
+            "symbol": frame.has_known_symbol().then_some(&*frame.symbol),
             "offset": frame.offset,
             "object": &*frame.object,
             "kernel": frame.is_kernel,
@@ -92,14 +92,14 @@ fn sample_json(profile: &Profile, sample: &Sample) -> Value {
         })
     };
     json!({
-        "time": sample.time,
+        "time": sample.time_ns,
         "event": profile.events[sample.event],
         "period": sample.period,
         "command": &*sample.command,
         "pid": sample.pid,
         "tid": sample.tid,
         "cpu": sample.cpu,
-        "stack": profile.stack(sample).map(frame).collect::<Vec<_>>(),
+        "stack": profile.frames_of_sample(sample).map(frame).collect::<Vec<_>>(),
     })
 }
 
@@ -107,7 +107,7 @@ fn sample_json(profile: &Profile, sample: &Sample) -> Value {
 #[allow(clippy::disallowed_methods, reason = "texts of the tests")]
 mod tests {
     use super::*;
-    use crate::profile::tests::synthetic;
+    use crate::profile::tests::synthetic_profile;
 
     fn print_first_sample(profile: &Profile) -> String {
         let file = tempfile::NamedTempFile::new().expect("a file");
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn r1_10_samples_are_printed_as_perf_does() {
-        let mut profile = synthetic();
+        let mut profile = synthetic_profile();
         let head = "            prog      11 [001]     0.001000:        100 cycles: ";
         let frames =
             "\t            1004 f+0x4 (/bin/prog)\n\t            2008 main+0x8 (/bin/prog)\n";
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn r1_10_sample_json_has_exact_values() {
-        let profile = synthetic();
+        let profile = synthetic_profile();
         let value = sample_json(&profile, &profile.samples[3]);
         assert_eq!(value["time"], 4_000_000);
         assert_eq!(value["stack"][0]["symbol"], "sys_read");

@@ -5,23 +5,23 @@
 use std::borrow::Cow;
 
 use crate::error::Failure;
-use crate::output::{Out, Style};
+use crate::output::{Out, TextStyle};
 
 /// The alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Align {
+pub enum ColumnAlign {
     Left,
     Right,
 }
 
 /// A table with a title for each column. Each column is as wide as its widest cell.
 pub struct Table {
-    columns: Vec<(String, Align)>,
+    columns: Vec<(String, ColumnAlign)>,
     rows: Vec<TableRow>,
 }
 
 enum TableRow {
-    Cells(Vec<String>, Option<Style>),
+    Cells(Vec<String>, Option<TextStyle>),
     /// A line of text that is not divided into columns. Lines of text and rows of cells are printed
     /// in the order in which they were added to the table.
     Line(String),
@@ -35,7 +35,7 @@ impl Table {
         }
     }
 
-    pub fn with_column(mut self, title: impl Into<String>, align: Align) -> Self {
+    pub fn with_column(mut self, title: impl Into<String>, align: ColumnAlign) -> Self {
         self.columns.push((title.into(), align));
         self
     }
@@ -45,13 +45,13 @@ impl Table {
     pub fn with_columns(self, titles: &str) -> Self {
         let columns = titles.split('|');
         columns.fold(self, |table, title| match title.strip_prefix('>') {
-            Some(title) => table.with_column(title, Align::Right),
-            None => table.with_column(title, Align::Left),
+            Some(title) => table.with_column(title, ColumnAlign::Right),
+            None => table.with_column(title, ColumnAlign::Left),
         })
     }
 
     /// Adds a row. Control characters in the cells are made visible.
-    pub fn add_row(&mut self, mut cells: Vec<String>, style: Option<Style>) {
+    pub fn add_row(&mut self, mut cells: Vec<String>, style: Option<TextStyle>) {
         for cell in &mut cells {
             if let Cow::Owned(shown) = visible::escape(cell) {
                 *cell = shown;
@@ -60,7 +60,7 @@ impl Table {
         self.rows.push(TableRow::Cells(cells, style));
     }
 
-    pub fn add_line(&mut self, line: String) {
+    pub fn add_text_line(&mut self, line: String) {
         self.rows.push(TableRow::Line(line));
     }
 
@@ -83,7 +83,7 @@ impl Table {
             .collect();
         let titles: Vec<String> = self.columns.iter().map(|(t, _)| t.clone()).collect();
         let line = self.format_row(&titles, &widths);
-        writeln!(out, "{}", out.paint(Style::Title, &line))?;
+        writeln!(out, "{}", out.paint(TextStyle::Title, &line))?;
         for row in &self.rows {
             match row {
                 TableRow::Cells(cells, None) => {
@@ -106,11 +106,11 @@ impl Table {
                 line.push_str("  ");
             }
             let pad = column_width.saturating_sub(width_in_terminal_columns(cell));
-            if *align == Align::Right {
+            if *align == ColumnAlign::Right {
                 line.extend(std::iter::repeat_n(' ', pad));
             }
             line.push_str(cell);
-            if *align == Align::Left {
+            if *align == ColumnAlign::Left {
                 line.extend(std::iter::repeat_n(' ', pad));
             }
         }

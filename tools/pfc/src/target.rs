@@ -8,13 +8,13 @@ use std::io;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use perfmon::{on_cpu, Scope};
+use perfmon::{run_on_cpu, Scope};
 use rustix::thread::sched_getcpu;
 
-/// The maximum time for which [`on_target`] repeats a call while a CPU goes offline. On an idle
-/// machine, a CPU goes offline within a few milliseconds.
+/// The maximum time for which [`call_on_target_cpu`] repeats a call while a CPU goes offline. On an
+/// idle machine, a CPU goes offline within a few milliseconds.
 const MAX_OFFLINE_RETRY_TIME: Duration = Duration::from_secs(10);
-/// The time between two calls of [`on_target`] for a CPU that is going offline.
+/// The time between two calls of [`call_on_target_cpu`] for a CPU that is going offline.
 const OFFLINE_RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Calls `work`. If `target` is a CPU, `work` runs on that CPU. If the CPU is offline, its context
@@ -23,7 +23,7 @@ const OFFLINE_RETRY_INTERVAL: Duration = Duration::from_millis(1);
 /// When a CPU goes offline, the kernel first moves all threads to other CPUs, and ends the CPU's
 /// context later. Until the CPU's context has ended, a call from another CPU fails with EBUSY. If
 /// `work` fails with EBUSY and has not run on the CPU `target`, `work` is called again.
-pub fn on_target<T>(
+pub fn call_on_target_cpu<T>(
     scope: Scope,
     target: u32,
     mut work: impl FnMut() -> io::Result<T>,
@@ -43,7 +43,7 @@ fn call_on_cpu_or_any<T>(cpu: u32, work: &mut impl FnMut() -> io::Result<T>) -> 
             ran_elsewhere = sched_getcpu() != cpu as usize;
             result
         };
-        let result = match on_cpu(cpu, &mut observed_work) {
+        let result = match run_on_cpu(cpu, &mut observed_work) {
             Err(e) if e.kind() == io::ErrorKind::InvalidInput => observed_work(),
             done => done,
         };

@@ -16,17 +16,17 @@ use ratatui::widgets::Paragraph;
 use ratatui::Frame;
 
 use crate::cli::{RecordArgs, SortKey, TopArgs};
-use crate::data::{encode_file, take_until, Attribute};
+use crate::data::{encode_perf_data, take_records_until, EventAttribute};
 use crate::error::{Failure, TryingTo};
 use crate::hotplug::MonitoredCpus;
 use crate::live::keys::Key;
-use crate::live::{self, next_due, Screen};
+use crate::live::{self, next_update_time, LiveScreen};
 use crate::output::Out;
-use crate::profile::{Reader, MISSING_RECORDS_CONSEQUENCE};
-use crate::record::{attach, now, prepare, Contexts};
-use crate::report::{group_samples_into_rows, percent, ReportRow};
+use crate::profile::{ProfileReader, MISSING_RECORDS_CONSEQUENCE};
+use crate::record::{attach_to_targets, monotonic_now_ns, prepare_sampling, SamplingContexts};
+use crate::report::{group_samples_into_rows, percent_of_total, ReportRow};
 use crate::stat::event_loop::EventLoop;
-use crate::stat::{exit_code_of_run, select_target, syscall_failure, WAIT};
+use crate::stat::{exit_code_of_run, select_target, syscall_failure, WAIT_FOR_SIGNALS_ACTION};
 
 /// Maximum time between two reads of the ring buffers of samples.
 const RING_POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -47,13 +47,13 @@ struct SampleTable {
 }
 
 struct LiveProfile {
-    contexts: Contexts,
-    attributes: Vec<Attribute>,
-    reader: Reader,
+    contexts: SamplingContexts,
+    attributes: Vec<EventAttribute>,
+    reader: ProfileReader,
     /// Records that were read from the ring buffers and are newer than the last table.
     records: Vec<u8>,
-    /// The end of the period that the last table covers, on the clock of [`now`]. For the first
-    /// table, the time at which sampling started.
+    /// The end of the period that the last table covers, on the clock of [`monotonic_now_ns`]. For
+    /// the first table, the time at which sampling started.
     last_until: u64,
 }
 
@@ -63,14 +63,15 @@ impl LiveProfile {
         // have each record whose time is not after `until`, the start of the first read. Records
         // after `until` are kept for the next table, because a record that precedes one of them,
         // such as that of an exec, might still be in a ring buffer.
-        let until = now();
-        self.contexts.poll();
-        self.contexts.record_gaps(MonitoredCpus::take_gaps);
-        self.records.append(&mut self.contexts.tasks.take_records());
+        let until = monotonic_now_ns();
+        self.contexts.read_messages_and_rings();
+        self.contexts.record_cpu_gaps(MonitoredCpus::take_gaps);
         self.records
-            .append(&mut self.contexts.drained.records.bytes);
-        let records = take_until(&mut self.records, until);
-        let file = encode_file(&self.attributes, false, &[&records]);
+            .append(&mut self.contexts.process_recorder.take_records());
+        self.records
+            .append(&mut self.contexts.drained_records.records.bytes);
+        let records = take_records_until(&mut self.records, until);
+        let file = encode_perf_data(&self.attributes, false, &[&records]);
         self.reader
             .add_file(file)
             .map_err(|why| Failure::Refused(format!("invalid records: {why}")))?;
@@ -86,16 +87,16 @@ impl LiveProfile {
                 &TABLE_SORT_KEYS,
             ),
             nr_samples: profile.samples.len(),
-            nr_lost: std::mem::take(&mut self.contexts.drained.lost),
+            nr_lost: std::mem::take(&mut self.contexts.drained_records.nr_lost),
             duration: Duration::from_nanos(until.saturating_sub(self.last_until)),
-            offline_ns: std::mem::take(&mut profile.offline_ns),
+            offline_ns: std::mem::take(&mut profile.offline_ns_by_cpu),
             problems: problems
                 .iter()
                 .map(|problem| visible::escape(problem).into_owned())
                 .collect(),
         };
         self.last_until = until;
-        self.reader.end_table();
+        self.reader.drop_shown_samples();
         Ok(table)
     }
 
@@ -129,7 +130,7 @@ fn format_table_lines(table: &SampleTable, max_lines: usize) -> Vec<String> {
         let [command, object, symbol] = &row.escaped_cells()[..] else {
             return String::new();
         };
-        let share = percent(row.period_sum, total as f64);
+        let share = percent_of_total(row.period_sum, total as f64);
         format!("{share:>7.2}%  {command:<15}  {object:<24}  {symbol}")
     };
     table.rows.iter().take(max_lines).map(line).collect()
@@ -159,17 +160,17 @@ pub fn run(device: &Path, args: &TopArgs, out: &mut Out) -> Result<ExitCode, Fai
     };
     let target = select_target(&record.targets, "sample", false)?;
     let scope = target.scope();
-    let (attributes, mut contexts) = prepare(device, &record, scope, &target)?;
-    attach(&mut contexts, &target, targets)?;
+    let (attributes, mut contexts) = prepare_sampling(device, &record, scope, &target)?;
+    attach_to_targets(&mut contexts, &target, targets)?;
     contexts
         .start()
         .map_err(|e| syscall_failure("sample", &e))?;
     let mut profile = LiveProfile {
         contexts,
         attributes,
-        reader: Reader::default(),
+        reader: ProfileReader::default(),
         records: Vec::new(),
-        last_until: now(),
+        last_until: monotonic_now_ns(),
     };
     if args.plain || !out.is_terminal() {
         print_plain_tables(&mut profile, args, out)?;
@@ -182,10 +183,10 @@ pub fn run(device: &Path, args: &TopArgs, out: &mut Out) -> Result<ExitCode, Fai
             title_lines: vec!["sampling ...".to_owned()],
             table_lines: Vec::new(),
         };
-        live::run(&mut screen, args.count)?;
+        live::run_live_screen(&mut screen, args.count)?;
     }
     let contexts = &mut profile.contexts;
-    contexts.poll();
+    contexts.read_messages_and_rings();
     // Finds the contexts that have ended early since the last table. Only tables show the problems
     // themselves.
     contexts.find_problems();
@@ -205,11 +206,14 @@ fn print_plain_tables(
     let mut nr_tables = 0;
     let mut last_problems = Vec::new();
     while args.count.is_none_or(|count| nr_tables < count) {
-        due = next_due(due, interval, Instant::now());
+        due = next_update_time(due, interval, Instant::now());
         while Instant::now() < due {
-            live.contexts.poll();
+            live.contexts.read_messages_and_rings();
             let until = due.min(Instant::now() + RING_POLL_INTERVAL);
-            if !event_loop.sleep_until(until).trying_to(WAIT)? {
+            if !event_loop
+                .sleep_until(until)
+                .trying_to(WAIT_FOR_SIGNALS_ACTION)?
+            {
                 return Ok(());
             }
         }
@@ -243,7 +247,7 @@ struct TopScreen<'a> {
     table_lines: Vec<String>,
 }
 
-impl Screen for TopScreen<'_> {
+impl LiveScreen for TopScreen<'_> {
     const POLL_INTERVAL: Option<Duration> = Some(RING_POLL_INTERVAL);
 
     fn draw(&mut self, frame: &mut Frame<'_>) {
@@ -269,11 +273,11 @@ impl Screen for TopScreen<'_> {
         ControlFlow::Continue(())
     }
 
-    fn interval(&self) -> Option<Duration> {
+    fn update_interval(&self) -> Option<Duration> {
         Some(self.interval)
     }
 
-    fn update(&mut self) -> Result<ControlFlow<()>, Failure> {
+    fn update_values(&mut self) -> Result<ControlFlow<()>, Failure> {
         // Samples are also read while the screen is paused, so that the ring buffers do not
         // overflow.
         let table = self.live.collect_table()?;
@@ -286,7 +290,7 @@ impl Screen for TopScreen<'_> {
     }
 
     fn poll_between_updates(&mut self) -> Result<(), Failure> {
-        self.live.contexts.poll();
+        self.live.contexts.read_messages_and_rings();
         Ok(())
     }
 }

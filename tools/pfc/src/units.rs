@@ -13,30 +13,30 @@ pub struct ScaledUnit {
 }
 
 /// Formats a number of bytes with a unit such as KiB or MiB.
-pub fn format_size(bytes: u64) -> String {
+pub fn format_byte_size(bytes: u64) -> String {
     let unit = ScaledUnit {
         unit: Unit::Bytes,
         exponent: 0,
     };
-    unit.format_amount(bytes as f64)
+    unit.format_scaled_amount(bytes as f64)
 }
 
 impl ScaledUnit {
     /// Returns the unit of an instance's value. The value of a histogram is the number of values
     /// that the histogram has counted, so its unit is events.
-    pub fn of_value(instance: &perfcounters::Instance) -> Self {
+    pub fn of_instance_value(instance: &perfcounters::Instance) -> Self {
         match instance.kind {
             Kind::Histogram => Self {
                 unit: Unit::Events,
                 exponent: 0,
             },
-            _ => Self::of_instance(instance),
+            _ => Self::of_instance_descriptor(instance),
         }
     }
 
     /// Returns the unit that the descriptor of an instance declares. For a histogram, the result is
     /// the unit of the bounds of its buckets.
-    pub fn of_instance(instance: &perfcounters::Instance) -> Self {
+    pub fn of_instance_descriptor(instance: &perfcounters::Instance) -> Self {
         Self {
             unit: instance.unit,
             exponent: instance.exponent,
@@ -44,17 +44,17 @@ impl ScaledUnit {
     }
 
     /// If the unit is bytes or seconds, or if the exponent is not 0, formats the value by
-    /// [`Self::format_amount`]. Otherwise formats the value exactly.
+    /// [`Self::format_scaled_amount`]. Otherwise formats the value exactly.
     pub fn format_value(self, value: i64) -> String {
         if self.exponent == 0 && !matches!(self.unit, Unit::Bytes | Unit::Seconds) {
             return value.to_string();
         }
-        self.format_amount(value as f64)
+        self.format_scaled_amount(value as f64)
     }
 
     /// Formats a fractional value with about three significant digits: `1.23 ms`, `12.3 KiB`,
     /// `4.56k`.
-    pub fn format_amount(self, value: f64) -> String {
+    pub fn format_scaled_amount(self, value: f64) -> String {
         let value = value * 10f64.powi(i32::from(self.exponent));
         match self.unit {
             Unit::Seconds => format_seconds_with_unit(value),
@@ -86,7 +86,7 @@ impl ScaledUnit {
 
     /// Returns the text for a column that shows units. The text is empty if the value is a plain
     /// number, or if the formatted value itself contains the unit.
-    pub fn column_unit(self) -> String {
+    pub fn column_unit_text(self) -> String {
         match (self.unit, self.exponent) {
             (Unit::None, 0) => String::new(),
             // The formatted value of bytes and seconds contains the unit.
@@ -97,7 +97,7 @@ impl ScaledUnit {
 
     /// Returns the unit of values that were not multiplied by 10^`exponent`, for example `ns`,
     /// `bytes` or `10^3 pages`.
-    pub fn raw_unit(self) -> String {
+    pub fn raw_unit_name(self) -> String {
         let word = match (self.unit, self.exponent) {
             (Unit::None, 0) => "-",
             (Unit::Seconds, 0) => "s",
@@ -202,7 +202,7 @@ pub fn format_canonical_bound(value: u64, exponent: i8) -> String {
 /// Returns the bounds of bucket `b` of a histogram with `buckets` buckets. The lower bound is
 /// inclusive and the upper bound is exclusive. If a bucket has no limit on one side, its bound on
 /// that side is `None`.
-pub fn bucket_bounds(b: usize, buckets: usize) -> (Option<i64>, Option<i64>) {
+pub fn histogram_bucket_bounds(b: usize, buckets: usize) -> (Option<i64>, Option<i64>) {
     let from = match b {
         0 => None,
         b => 1i64.checked_shl(b as u32 - 1).or(Some(i64::MAX)),
@@ -218,7 +218,7 @@ pub fn bucket_bounds(b: usize, buckets: usize) -> (Option<i64>, Option<i64>) {
 /// Returns the index of the bucket with the quantile `share`. The result is the first bucket for
 /// which this bucket and all earlier buckets together contain at least the fraction `share` of all
 /// values. Returns `None` for a histogram without values.
-pub fn quantile_bucket(buckets: &[i64], share: f64) -> Option<usize> {
+pub fn find_quantile_bucket(buckets: &[i64], share: f64) -> Option<usize> {
     let all: i64 = buckets.iter().fold(0, |a, b| a.wrapping_add(*b));
     if all <= 0 {
         return None;
@@ -234,9 +234,9 @@ pub fn quantile_bucket(buckets: &[i64], share: f64) -> Option<usize> {
 /// Formats the upper bound of a bucket as `< 1.05 ms`. The last bucket has only a lower bound,
 /// which is formatted as `>= 8.59 s`.
 pub fn format_bucket_bound(unit: ScaledUnit, b: usize, buckets: usize) -> String {
-    match bucket_bounds(b, buckets) {
-        (_, Some(to)) => format!("< {}", unit.format_amount(to as f64)),
-        (Some(from), None) => format!(">= {}", unit.format_amount(from as f64)),
+    match histogram_bucket_bounds(b, buckets) {
+        (_, Some(to)) => format!("< {}", unit.format_scaled_amount(to as f64)),
+        (Some(from), None) => format!(">= {}", unit.format_scaled_amount(from as f64)),
         (None, None) => String::new(),
     }
 }
@@ -270,16 +270,16 @@ mod tests {
         assert_eq!(BYTES.format_value(999), "999 B");
         assert_eq!(BYTES.format_value(3 << 30), "3 GiB");
         assert_eq!(EVENTS.format_value(i64::MAX), "9223372036854775807");
-        assert_eq!(EVENTS.format_amount(0.001), "0");
-        assert_eq!(EVENTS.format_amount(12_345.0), "12.3k");
-        assert_eq!(EVENTS.format_amount(0.25), "0.25");
+        assert_eq!(EVENTS.format_scaled_amount(0.001), "0");
+        assert_eq!(EVENTS.format_scaled_amount(12_345.0), "12.3k");
+        assert_eq!(EVENTS.format_scaled_amount(0.25), "0.25");
     }
 
     #[test]
     fn pfc_units_have_raw_unit_names() {
-        let raw_unit = |unit, exponent| ScaledUnit { unit, exponent }.raw_unit();
-        assert_eq!(NANOSECONDS.raw_unit(), "ns");
-        assert_eq!(BYTES.raw_unit(), "bytes");
+        let raw_unit = |unit, exponent| ScaledUnit { unit, exponent }.raw_unit_name();
+        assert_eq!(NANOSECONDS.raw_unit_name(), "ns");
+        assert_eq!(BYTES.raw_unit_name(), "bytes");
         assert_eq!(raw_unit(Unit::None, 0), "-");
         assert_eq!(raw_unit(Unit::Pages, 3), "10^3 pages");
         assert_eq!(raw_unit(Unit::Seconds, -7), "10^-7 seconds");
@@ -343,13 +343,13 @@ mod tests {
 
     #[test]
     fn pfc_bucket_bounds_are_powers_of_two() {
-        assert_eq!(bucket_bounds(0, 64), (None, Some(1)));
-        assert_eq!(bucket_bounds(1, 64), (Some(1), Some(2)));
-        assert_eq!(bucket_bounds(4, 64), (Some(8), Some(16)));
-        assert_eq!(bucket_bounds(63, 64), (Some(1 << 62), None));
-        assert_eq!(bucket_bounds(7, 8), (Some(64), None));
-        assert_eq!(quantile_bucket(&[0, 0], 0.5), None);
-        assert_eq!(quantile_bucket(&[1, 1, 98], 0.5), Some(2));
-        assert_eq!(quantile_bucket(&[99, 1], 0.99), Some(0));
+        assert_eq!(histogram_bucket_bounds(0, 64), (None, Some(1)));
+        assert_eq!(histogram_bucket_bounds(1, 64), (Some(1), Some(2)));
+        assert_eq!(histogram_bucket_bounds(4, 64), (Some(8), Some(16)));
+        assert_eq!(histogram_bucket_bounds(63, 64), (Some(1 << 62), None));
+        assert_eq!(histogram_bucket_bounds(7, 8), (Some(64), None));
+        assert_eq!(find_quantile_bucket(&[0, 0], 0.5), None);
+        assert_eq!(find_quantile_bucket(&[1, 1, 98], 0.5), Some(2));
+        assert_eq!(find_quantile_bucket(&[99, 1], 0.99), Some(0));
     }
 }

@@ -371,7 +371,7 @@ fn pfc_export_fuzz_requests() {
                    Transfer-Encoding: chunked|Connection: |Upgrade: h2c|Expect: 100-continue";
     let mut parts: Vec<&str> = request.split('|').chain(headers.split('|')).collect();
     parts.push("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
-    fuzz::Fuzzer::new("requests").run(fuzz::words(&parts), |bytes| {
+    fuzz::Fuzzer::new("requests").run(fuzz::word_inputs(&parts), |bytes| {
         let mut stream = server.connect();
         // The server may refuse a request before it has read the request.
         let _ = stream.write_all(bytes);

@@ -103,7 +103,7 @@ fn r4_2_tasks_options_and_commands_do_not_mix() {
 
 #[test]
 fn r4_2_without_the_module_it_says_what_to_do() {
-    if std::path::Path::new(ppa::DEVICE).exists() {
+    if std::path::Path::new(ppa::PPA_DEVICE_PATH).exists() {
         return;
     }
     for args in [

@@ -51,7 +51,7 @@ fn r3_10_a_bad_filter_has_a_caret_under_it() {
 
 #[test]
 fn r3_11_without_the_module_it_says_what_to_do() {
-    if std::path::Path::new(perftrace_reader::DEVICE).exists() {
+    if std::path::Path::new(perftrace_reader::PERFTRACE_DEVICE_PATH).exists() {
         return;
     }
     let parent = tempfile::tempdir().expect("a directory");

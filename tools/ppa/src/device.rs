@@ -14,9 +14,9 @@ use crate::parse::{parse_cpus, parse_tasks};
 use crate::values::{latest_per_task, Cpu};
 
 /// The device with the values of tasks.
-pub const DEVICE: &str = "/dev/ppa";
+pub const PPA_DEVICE_PATH: &str = "/dev/ppa";
 /// The file with the values of CPUs.
-pub const CPUS: &str = "/proc/rawsysppa";
+pub const CPU_VALUES_PATH: &str = "/proc/rawsysppa";
 
 /// Number of bytes per read(): room for 2,000 tasks or 7,000 CPUs.
 const READ_BUFFER_BYTES: usize = 1 << 20;
@@ -30,13 +30,14 @@ pub struct Device {
 impl Device {
     /// Opens `/dev/ppa`. The error is `NotFound` if the module is not loaded.
     pub fn open() -> Result<Self, Error> {
-        let file = File::open(DEVICE).map_err(Error::Open)?;
+        let file = File::open(PPA_DEVICE_PATH).map_err(Error::Open)?;
         Ok(Self { file })
     }
 
     /// Returns the state of accounting.
     pub fn info(&self) -> Result<Info, Error> {
-        let info = abi::info(self.file.as_fd()).map_err(|e| Error::Read(DEVICE, e.into()))?;
+        let info =
+            abi::info(self.file.as_fd()).map_err(|e| Error::Read(PPA_DEVICE_PATH, e.into()))?;
         check_info(info)
     }
 
@@ -50,7 +51,7 @@ impl Device {
             Errno::SRCH => Error::NoTask(pid),
             Errno::NODATA => Error::NotAccounted(pid),
             Errno::ACCESS | Errno::PERM => Error::Denied(pid),
-            e => Error::Read(DEVICE, e.into()),
+            e => Error::Read(PPA_DEVICE_PATH, e.into()),
         })?;
         match task {
             Task { size, .. } if (size as usize) < size_of::<Task>() => Err(Error::Corrupt(
@@ -72,7 +73,7 @@ impl Device {
     pub fn tasks(&self) -> Result<Vec<Task>, Error> {
         let mut file = &self.file;
         file.seek(SeekFrom::Start(0))
-            .map_err(|e| Error::Read(DEVICE, e))?;
+            .map_err(|e| Error::Read(PPA_DEVICE_PATH, e))?;
         read_tasks(file)
     }
 
@@ -84,9 +85,9 @@ impl Device {
 
     /// Returns the values of each possible CPU.
     pub fn cpus(&self) -> Result<Vec<Cpu>, Error> {
-        let file = File::open(CPUS).map_err(|e| Error::Read(CPUS, e))?;
+        let file = File::open(CPU_VALUES_PATH).map_err(|e| Error::Read(CPU_VALUES_PATH, e))?;
         let mut all = Vec::new();
-        read_in_large_blocks(&file, CPUS, |bytes| {
+        read_in_large_blocks(&file, CPU_VALUES_PATH, |bytes| {
             all.extend_from_slice(bytes);
             Ok(())
         })?;
@@ -115,7 +116,9 @@ fn read_in_large_blocks(
 /// ended task only once, so the tasks that were read before accounting was turned off are returned.
 fn read_tasks(file: impl Read) -> Result<Vec<Task>, Error> {
     let mut tasks = Vec::new();
-    match read_in_large_blocks(file, DEVICE, |bytes| parse_tasks(bytes, &mut tasks)) {
+    match read_in_large_blocks(file, PPA_DEVICE_PATH, |bytes| {
+        parse_tasks(bytes, &mut tasks)
+    }) {
         Err(error) if error.is_accounting_off() && !tasks.is_empty() => {}
         result => result?,
     }
@@ -125,7 +128,7 @@ fn read_tasks(file: impl Read) -> Result<Vec<Task>, Error> {
 /// Checks the permission to read tasks by a read() into a buffer that is too small for a task.
 fn check_read_permission(mut file: impl Read) -> Result<(), Error> {
     match file.read(&mut [0]) {
-        Err(e) if e.kind() == ErrorKind::PermissionDenied => Err(Error::Read(DEVICE, e)),
+        Err(e) if e.kind() == ErrorKind::PermissionDenied => Err(Error::Read(PPA_DEVICE_PATH, e)),
         _ => Ok(()),
     }
 }
@@ -165,7 +168,7 @@ mod tests {
         let read = |last| {
             let parts = vec![last, Err(ErrorKind::Interrupted.into()), Ok(vec![1, 2])];
             let mut all = Vec::new();
-            let result = read_in_large_blocks(ChunkReader(parts), CPUS, |bytes| {
+            let result = read_in_large_blocks(ChunkReader(parts), CPU_VALUES_PATH, |bytes| {
                 all.extend_from_slice(bytes);
                 Ok(())
             });
@@ -173,7 +176,7 @@ mod tests {
         };
         assert_eq!(read(Ok(vec![3])).expect("all of it"), [1, 2, 3]);
         let error = read(Err(ErrorKind::PermissionDenied.into())).expect_err("it failed");
-        assert!(matches!(error, Error::Read(CPUS, _)), "{error}");
+        assert!(matches!(error, Error::Read(CPU_VALUES_PATH, _)), "{error}");
     }
 
     #[test]
@@ -196,7 +199,7 @@ mod tests {
     fn r4_9_missing_permission_is_found_before_reading() {
         let check = |kind: ErrorKind| check_read_permission(ChunkReader(vec![Err(kind.into())]));
         let error = check(ErrorKind::PermissionDenied).expect_err("may not");
-        assert!(matches!(error, Error::Read(DEVICE, _)), "{error}");
+        assert!(matches!(error, Error::Read(PPA_DEVICE_PATH, _)), "{error}");
         assert!(check(ErrorKind::InvalidInput).is_ok());
     }
 

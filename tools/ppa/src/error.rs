@@ -8,7 +8,7 @@ use std::io;
 use rustix::io::Errno;
 
 use crate::abi::VERSION;
-use crate::device::DEVICE;
+use crate::device::PPA_DEVICE_PATH;
 
 /// The reason why values could not be read.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Open(e) => write!(f, "{DEVICE}: {e}"),
+            Self::Open(e) => write!(f, "{PPA_DEVICE_PATH}: {e}"),
             Self::Read(path, e) => write!(f, "cannot read {path}: {e}"),
             Self::NoTask(pid) => write!(f, "no task {pid}"),
             Self::NotAccounted(pid) => write!(f, "task {pid} is not accounted"),

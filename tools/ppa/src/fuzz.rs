@@ -2,7 +2,7 @@
 
 //! Fuzzer of the parsers of the structures of `/dev/ppa` and of `/proc/rawsysppa`.
 
-use fuzz::{changed, Fuzzer};
+use fuzz::{changed_inputs, Fuzzer};
 
 use crate::parse::{parse_cpus, parse_tasks};
 use crate::values::{latest_per_task, Cpu};
@@ -16,7 +16,11 @@ fn compute_shown_values(task: &Task, before: &Task) {
     let since = task.since(Some(before));
     let _ = (since.name(), since.total(), since.user(), since.system());
     let _ = (since.waiting(), since.switches(), since.wakeups());
-    let _ = (since.avg_latency(), since.avg_switch(), since.interrupts());
+    let _ = (
+        since.average_latency_ticks(),
+        since.average_switch_ticks(),
+        since.interrupts(),
+    );
 }
 
 #[test]
@@ -31,7 +35,7 @@ fn r4_4_fuzz_tasks_and_cpus() {
     let tasks = [task(1, 0), task(2, 64), task(1, 8)].concat();
     let cpus: Vec<u8> = (0..36_u64).flat_map(u64::to_ne_bytes).collect();
     assert!(parse_tasks(&tasks, &mut Vec::new()).is_ok() && parse_cpus(&cpus).is_ok());
-    Fuzzer::new("tasks and CPUs").run(changed(&[tasks, cpus]), |bytes| {
+    Fuzzer::new("tasks and CPUs").run(changed_inputs(&[tasks, cpus]), |bytes| {
         let mut tasks = Vec::new();
         let _ = parse_tasks(bytes, &mut tasks);
         for two in tasks.windows(2) {

@@ -6,7 +6,7 @@
 //! let device = ppa::Device::open()?;
 //! let khz = device.info()?.khz;
 //! let task = device.task(std::process::id())?;
-//! println!("{} us in user mode", ppa::micros(task.user(), khz));
+//! println!("{} us in user mode", ppa::ticks_to_micros(task.user(), khz));
 //! # Ok::<(), ppa::Error>(())
 //! ```
 //!
@@ -32,6 +32,8 @@ pub use abi::{
     SCHEDOUTCNT, SCHLATACCUM, SYSCALLCNT, TASK_ENDED, TASK_KERNEL, TASK_LATENCIES, TASK_RUNNING,
     UNSTABLE, VERSION,
 };
-pub use device::{Device, CPUS, DEVICE};
+pub use device::{Device, CPU_VALUES_PATH, PPA_DEVICE_PATH};
 pub use error::Error;
-pub use values::{delta, micros, whole_micros, Cpu, CpuValue, NR_CPU_VALUES};
+pub use values::{
+    count_increment, ticks_to_micros, ticks_to_whole_micros, Cpu, CpuValue, NR_CPU_VALUES,
+};

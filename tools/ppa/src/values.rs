@@ -14,15 +14,15 @@ pub const NR_CPU_VALUES: usize = 18;
 
 /// Converts ticks to microseconds; `khz` is the frequency of the ticks, in ticks per millisecond.
 /// Returns 0 if `khz` is 0.
-pub fn micros(ticks: u64, khz: u32) -> f64 {
+pub fn ticks_to_micros(ticks: u64, khz: u32) -> f64 {
     match khz {
         0 => 0.0,
         khz => ticks as f64 * 1000.0 / f64::from(khz),
     }
 }
 
-/// Converts ticks to microseconds like [`micros`], as an integer, rounded down.
-pub fn whole_micros(ticks: u64, khz: u32) -> u64 {
+/// Converts ticks to microseconds like [`ticks_to_micros`], as an integer, rounded down.
+pub fn ticks_to_whole_micros(ticks: u64, khz: u32) -> u64 {
     let micros = u128::from(ticks) * 1000 / u128::from(khz.max(1));
     match khz {
         0 => 0,
@@ -32,7 +32,7 @@ pub fn whole_micros(ticks: u64, khz: u32) -> u64 {
 
 /// Returns the increment of a count between two reads. Counts wrap at 2^64. A value that seems to
 /// have decreased was read while it changed; its increment is 0.
-pub fn delta(now: u64, before: u64) -> u64 {
+pub fn count_increment(now: u64, before: u64) -> u64 {
     let delta = now.wrapping_sub(before);
     match delta > i64::MAX as u64 {
         true => 0,
@@ -41,7 +41,7 @@ pub fn delta(now: u64, before: u64) -> u64 {
 }
 
 fn count_increments<const N: usize>(now: &[u64; N], before: &[u64; N]) -> [u64; N] {
-    std::array::from_fn(|n| delta(now[n], before[n]))
+    std::array::from_fn(|n| count_increment(now[n], before[n]))
 }
 
 impl Task {
@@ -80,12 +80,12 @@ impl Task {
 
     /// Returns the number of switches away from the task, for any reason.
     pub fn switches(&self) -> u64 {
-        self.values[SCHEDOUTCNT].saturating_add(self.involuntary())
+        self.values[SCHEDOUTCNT].saturating_add(self.involuntary_switches())
     }
 
     /// Returns the number of involuntary switches: switches away from the task while the task was
     /// able to continue.
-    pub fn involuntary(&self) -> u64 {
+    pub fn involuntary_switches(&self) -> u64 {
         self.values[PRMPTCTXTCNT].saturating_add(self.values[PRMPTPRICNT])
     }
 
@@ -116,12 +116,12 @@ impl Task {
 
     /// Returns the average wakeup latency of the task in ticks. If [`Self::wakeups`] is 0, divides
     /// by 1, because the first wakeup may not be counted yet.
-    pub fn avg_latency(&self) -> f64 {
+    pub fn average_latency_ticks(&self) -> f64 {
         average_or_0(self.values[SCHLATACCUM], self.wakeups().max(1))
     }
 
     /// Returns how many ticks a switch to the task takes on average.
-    pub fn avg_switch(&self) -> f64 {
+    pub fn average_switch_ticks(&self) -> f64 {
         average_or_0(self.values[AVGCTXT], self.switches())
     }
 
@@ -155,7 +155,7 @@ impl Task {
         Self {
             counted: self.counted - before.counted,
             values: count_increments(&self.values, &before.values),
-            runq: delta(self.runq, before.runq),
+            runq: count_increment(self.runq, before.runq),
             // The counts of the histogram are kept while the histogram is off.
             latencies: count_increments(&self.latencies, &before.latencies),
             signals: std::array::from_fn(signals),

@@ -11,9 +11,9 @@ use filter_model::{any_field_value, any_steps, naive_glob, naive_step, GLOB_PATT
 use proptest::collection::vec;
 use proptest::prelude::*;
 use protocols::filter::{
-    check, check_event, check_fields, check_globs, check_name, glob, globs, text, Event, Filter,
-    Step, ACCEPT, ANY, EQ, FIELDS_MAX, FIELD_NAME_MAX, FILTER_MAX, FLOAT, GE, GLOB, GT, HEADER, LT,
-    NAME_MAX, NE, OP_MASK, REJECT, SIGNED, STEP,
+    check, glob, globs, is_valid_event_name, is_valid_field_list, is_valid_glob_list,
+    is_valid_marker_name, text, Event, Filter, Step, ACCEPT, ANY, EQ, FIELDS_MAX, FIELD_NAME_MAX,
+    FILTER_MAX, FLOAT, GE, GLOB, GT, HEADER, LT, NAME_MAX, NE, OP_MASK, REJECT, SIGNED, STEP,
 };
 use protocols::sync::Word;
 
@@ -337,23 +337,27 @@ fn r3_10_glob_with_many_stars_takes_product_of_lengths() {
 fn r3_8_names_and_fields_of_markers_are_checked() {
     let longest = format!("p:{}", "e".repeat(NAME_MAX - 3));
     for good in ["a:b", "Shop-1.x:sold_2", &longest] {
-        assert!(check_name(good.as_bytes()), "{good}");
+        assert!(is_valid_marker_name(good.as_bytes()), "{good}");
     }
     let long = longest.clone() + "e";
     for bad in [
         "", ":", "a:", ":b", "ab", "a:b:c", "a b:c", "a:b\n", "ä:b", "a:b*", &long,
     ] {
-        assert!(!check_name(bad.as_bytes()), "{bad}");
+        assert!(!is_valid_marker_name(bad.as_bytes()), "{bad}");
     }
-    assert!(check_event(b"my-trace.1") && !check_event(b"") && !check_event(b"a:b"));
-    assert!(!check_event(&[b'x'; NAME_MAX]) && check_event(&[b'x'; NAME_MAX - 1]));
+    assert!(
+        is_valid_event_name(b"my-trace.1")
+            && !is_valid_event_name(b"")
+            && !is_valid_event_name(b"a:b")
+    );
+    assert!(!is_valid_event_name(&[b'x'; NAME_MAX]) && is_valid_event_name(&[b'x'; NAME_MAX - 1]));
     for good in ["", "*", "a:* b:[c d]", "kernel:sched_switch"] {
-        assert!(check_globs(good.as_bytes()), "{good}");
+        assert!(is_valid_glob_list(good.as_bytes()), "{good}");
     }
     for bad in [" ", "a ", " a", "a  b", "a\nb", "a\tb", "ä"] {
-        assert!(!check_globs(bad.as_bytes()), "{bad}");
+        assert!(!is_valid_glob_list(bad.as_bytes()), "{bad}");
     }
-    assert!(!check_globs(&[b'x'; FIELDS_MAX]));
+    assert!(!is_valid_glob_list(&[b'x'; FIELDS_MAX]));
     let sixteen: Vec<String> = (0..16).map(|n| format!("f{n}:u8")).collect();
     let seventeen = sixteen.join(" ") + " more:u8";
     let name = "n".repeat(FIELD_NAME_MAX);
@@ -367,7 +371,7 @@ fn r3_8_names_and_fields_of_markers_are_checked() {
         &sixteen.join(" "),
         &format!("{name}:u8"),
     ] {
-        assert!(check_fields(good.as_bytes()), "{good}");
+        assert!(is_valid_field_list(good.as_bytes()), "{good}");
     }
     let long = format!("{name}n:u8");
     let too_long = vec!["abcdefghijklmno:u64"; 13].join(" ");
@@ -395,7 +399,7 @@ fn r3_8_names_and_fields_of_markers_are_checked() {
         &long,
         &too_long,
     ] {
-        assert!(!check_fields(bad.as_bytes()), "{bad}");
+        assert!(!is_valid_field_list(bad.as_bytes()), "{bad}");
     }
     assert_eq!(text(b"abc\0def"), Some(&b"abc"[..]));
     assert_eq!(text(b"abc"), None);
@@ -424,7 +428,7 @@ proptest! {
             .map(|((kind, _, _), name)| format!("{name}:{kind}"))
             .collect();
         let fields = fields.join(" ");
-        prop_assert!(check_fields(fields.as_bytes()));
+        prop_assert!(is_valid_field_list(fields.as_bytes()));
         let payload: Vec<u8> = held.iter().flat_map(|(_, bytes, _)| bytes.clone()).collect();
         let event = Event { fields: fields.as_bytes(), payload: &payload, ..SAMPLE_EVENT };
         let mut at = 0;
@@ -473,7 +477,8 @@ proptest! {
         }
         let _ = glob(&fields, &payload);
         let _ = globs(&fields, &marker);
-        let _ = (check_name(&marker), check_fields(&fields), check_globs(&fields), text(&marker));
+        let _ = (is_valid_marker_name(&marker), is_valid_field_list(&fields));
+        let _ = (is_valid_glob_list(&fields), text(&marker));
     }
 
     #[test]
@@ -495,6 +500,6 @@ proptest! {
         let bytes = build_filter(&[step(GE, 0, 0)], &["zz"]);
         let event = Event { fields: fields.as_bytes(), payload: &[0; 64], ..SAMPLE_EVENT };
         prop_assert!(!Filter::new(&bytes[..]).accepts(&event));
-        let _ = check_fields(fields.as_bytes());
+        let _ = is_valid_field_list(fields.as_bytes());
     }
 }

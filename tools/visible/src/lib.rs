@@ -115,13 +115,13 @@ pub fn escape_bytes(name: &[u8]) -> Cow<'_, str> {
 }
 
 /// Returns an argument or a file name with the escape sequences of [`escape_bytes`].
-pub fn escape_os(name: &OsStr) -> Cow<'_, str> {
+pub fn escape_os_str(name: &OsStr) -> Cow<'_, str> {
     escape_bytes(name.as_bytes())
 }
 
 /// Returns a path with the escape sequences of [`escape_bytes`].
 pub fn escape_path(path: &Path) -> Cow<'_, str> {
-    escape_os(path.as_os_str())
+    escape_os_str(path.as_os_str())
 }
 
 fn push_escaped_bytes(to: &mut String, bytes: &[u8]) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The writable mapping of the file of a [`Fake`](super::Fake).
+//! The writable mapping of the file of a [`FakeCounters`](super::FakeCounters).
 #![expect(unsafe_code, reason = "words of the mapping, and structures as words")]
 
 use std::fs::File;

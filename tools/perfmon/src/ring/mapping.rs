@@ -8,7 +8,7 @@ use protocols::ring::{Page, Shared, OVERWRITE, TAIL_OFFSET};
 use protocols::sync::Word;
 use protocols::PAGE_SIZE;
 
-use crate::area::Area;
+use crate::area::MappedArea;
 
 /// Upper limit in bytes for the data size of a ring. A ring whose data size is above
 /// `MAX_RING_DATA_BYTES` is treated as invalid.
@@ -17,10 +17,10 @@ const MAX_RING_DATA_BYTES: u64 = 1 << 40;
 /// The mappings of a ring.
 pub struct RingMapping {
     /// The control page and the data of the ring, mapped read-only.
-    area: Area,
+    area: MappedArea,
     /// The tail page, to which the reader stores its position; `None` for rings that are
     /// overwritten.
-    tail: Option<Area>,
+    tail: Option<MappedArea>,
     /// The word that serves as the tail if the ring has no tail page. The kernel does not access
     /// `private_tail`.
     private_tail: Word,
@@ -37,15 +37,15 @@ impl RingMapping {
     /// version; or the errno of mmap().
     pub fn new(context: c_int) -> Result<Self, c_int> {
         // Map the first page to get the sizes, which are needed to map the whole ring.
-        let first = Area::new(context, 0, PAGE_SIZE)?;
+        let first = MappedArea::new(context, 0, PAGE_SIZE)?;
         let page = first.ring_page();
         let (data, bytes) = data_offset_and_ring_bytes(page).ok_or(libc::EPROTO)?;
         let tail = match page.flags() & OVERWRITE {
-            0 => Some(Area::writable(context, TAIL_OFFSET, PAGE_SIZE)?),
+            0 => Some(MappedArea::new_writable(context, TAIL_OFFSET, PAGE_SIZE)?),
             _ => None,
         };
         Ok(Self {
-            area: Area::new(context, 0, bytes)?,
+            area: MappedArea::new(context, 0, bytes)?,
             tail,
             private_tail: Word::new(0),
             data_offset_words: data / 8,
@@ -94,7 +94,7 @@ mod tests {
         let file = tempfile::tempfile().expect("a file");
         file.set_len(TAIL_OFFSET + PAGE_SIZE as u64)
             .expect("sparse");
-        let area = Area::writable(file.as_raw_fd(), 0, PAGE_SIZE).expect("a page");
+        let area = MappedArea::new_writable(file.as_raw_fd(), 0, PAGE_SIZE).expect("a page");
         area.ring_page().init(flags, data, size);
         file
     }
@@ -107,7 +107,7 @@ mod tests {
             // Skip the test if the file system does not support files of this size.
             return;
         };
-        let writable = Area::writable(file.as_raw_fd(), 0, PAGE_SIZE + (1 << 14));
+        let writable = MappedArea::new_writable(file.as_raw_fd(), 0, PAGE_SIZE + (1 << 14));
         let writable = writable.expect("the ring");
         let mut writer = protocols::ring::Writer::new(0, 1 << 14, 0);
         let shared = mapping.shared();

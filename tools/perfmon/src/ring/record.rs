@@ -5,13 +5,13 @@
 use protocols::ring::{EXEC, LOST, SAMPLE, THROTTLE, UNTHROTTLE};
 
 /// Marker before the frames of the kernel stack.
-pub const STACK_KERNEL: u64 = -128_i64 as u64;
+pub const KERNEL_STACK_MARKER: u64 = -128_i64 as u64;
 /// Marker before the frames of the user stack.
-pub const STACK_USER: u64 = -512_i64 as u64;
+pub const USER_STACK_MARKER: u64 = -512_i64 as u64;
 
 /// Instruction address of a sample that was taken while the CPU ran a KVM guest, whose registers
 /// are not known.
-pub const IN_GUEST: u64 = -2048_i64 as u64;
+pub const GUEST_SAMPLE_ADDRESS: u64 = -2048_i64 as u64;
 
 /// A parsed record of a ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub enum Record {
 /// A sample (`struct perfmon_sample` in C).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
-    /// Address of the interrupted instruction, or [`IN_GUEST`].
+    /// Address of the interrupted instruction, or [`GUEST_SAMPLE_ADDRESS`].
     pub ip: u64,
     /// Process id, in the pid namespace of the context's creator.
     pub pid: u32,
@@ -62,8 +62,8 @@ pub struct Sample {
     pub eventid: u64,
     /// Values of the PMDs that were recorded, in ascending order of their numbers.
     pub values: Vec<u64>,
-    /// Frames of the call stacks, the innermost first. [`STACK_KERNEL`] and [`STACK_USER`] precede
-    /// the frames of the respective stack.
+    /// Frames of the call stacks, the innermost first. [`KERNEL_STACK_MARKER`] and
+    /// [`USER_STACK_MARKER`] precede the frames of the respective stack.
     pub frames: Vec<u64>,
 }
 

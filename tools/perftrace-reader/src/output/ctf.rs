@@ -42,7 +42,7 @@ struct CtfStream {
 
 /// The directory of a trace.
 #[derive(Debug)]
-pub struct Ctf {
+pub struct CtfOutput {
     directory: PathBuf,
     metadata: File,
     /// Size in bytes of the complete fragments in the file `metadata`.
@@ -57,7 +57,7 @@ pub struct Ctf {
     events: u64,
 }
 
-impl Ctf {
+impl CtfOutput {
     /// Creates a trace in `directory`. Creates the directory if it does not exist; an existing
     /// directory must be empty.
     pub fn create(directory: &Path, properties: &TraceProperties) -> io::Result<Self> {
@@ -255,8 +255,8 @@ fn encode_fields(event: &Event<'_>, to: &mut Vec<u8>) {
     }
 }
 
-impl Output for Ctf {
-    fn packet(&mut self, packet: &Packet<'_>) -> io::Result<()> {
+impl Output for CtfOutput {
+    fn write_packet(&mut self, packet: &Packet<'_>) -> io::Result<()> {
         self.describe_classes(&packet.events)?;
         let cpu = packet.buffer.cpu;
         let first = packet.losses.iter().map(|l| l.time);

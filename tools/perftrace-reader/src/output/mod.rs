@@ -18,10 +18,10 @@ mod text;
 use std::io;
 use std::rc::Rc;
 
-pub use ctf::Ctf;
+pub use ctf::CtfOutput;
 pub use merge::TimeOrderedQueue;
-pub use perfetto::Perfetto;
-pub use text::Text;
+pub use perfetto::PerfettoOutput;
+pub use text::TextOutput;
 
 use crate::clock::Clock;
 use crate::metadata::{MarkerClass, Process};
@@ -103,7 +103,7 @@ pub struct Packet<'a> {
 /// A consumer of a trace's events.
 pub trait Output {
     /// Processes the events and losses that one read of a buffer returned.
-    fn packet(&mut self, packet: &Packet<'_>) -> io::Result<()>;
+    fn write_packet(&mut self, packet: &Packet<'_>) -> io::Result<()>;
 
     /// Ends a round, that is, a pass of the reader over all buffers. Usually the output has
     /// received all events whose time is before `until`. After the end of the round, an event with

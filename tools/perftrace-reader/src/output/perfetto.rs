@@ -22,7 +22,7 @@ const EXACT_INTEGER_LIMIT: u64 = 1 << 53;
 
 /// The output, which writes JSON to a file or a pipe.
 #[derive(Debug)]
-pub struct Perfetto {
+pub struct PerfettoOutput {
     file: File,
     /// True if the file is a regular file, whose end can be overwritten.
     is_regular_file: bool,
@@ -40,7 +40,7 @@ pub struct Perfetto {
     named_processes: HashSet<u64>,
 }
 
-impl Perfetto {
+impl PerfettoOutput {
     /// Starts an empty trace. The file is written by the first call of [`Output::end_round`] or
     /// [`Output::finish`]. If the file is a regular file, the first call removes the old content,
     /// and the file contains complete JSON after each call.
@@ -200,8 +200,8 @@ fn value_to_json(value: FieldValue<'_>) -> Json {
     }
 }
 
-impl Output for Perfetto {
-    fn packet(&mut self, packet: &Packet<'_>) -> io::Result<()> {
+impl Output for PerfettoOutput {
+    fn write_packet(&mut self, packet: &Packet<'_>) -> io::Result<()> {
         for event in &packet.events {
             self.append_event(event, packet.buffer.cpu);
         }

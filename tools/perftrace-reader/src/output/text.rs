@@ -17,7 +17,7 @@ use crate::source::BufferId;
 /// text: the text output writes all lines of a round by one call, and counts the bytes that the
 /// writer has accepted.
 #[derive(Debug)]
-pub struct Text<W: Write> {
+pub struct TextOutput<W: Write> {
     writer: W,
     clock: Clock,
     colour: bool,
@@ -46,7 +46,7 @@ const LOSS_STYLE: &str = "\x1b[33m";
 /// Escape sequence that ends the effect of the other sequences.
 const END_OF_STYLE: &str = "\x1b[0m";
 
-impl<W: Write> Text<W> {
+impl<W: Write> TextOutput<W> {
     /// Creates the text output, with or without colours.
     pub fn new(writer: W, clock: Clock, colour: bool) -> Self {
         Self {
@@ -145,8 +145,8 @@ fn write_part_and_flush(writer: &mut impl Write, bytes: &[u8]) -> (usize, io::Re
     (done, writer.flush())
 }
 
-impl<W: Write> Output for Text<W> {
-    fn packet(&mut self, packet: &Packet<'_>) -> io::Result<()> {
+impl<W: Write> Output for TextOutput<W> {
+    fn write_packet(&mut self, packet: &Packet<'_>) -> io::Result<()> {
         let cpu = packet.buffer.cpu;
         if let (Some(first), bytes @ 1..) = (packet.events.first(), packet.overwritten) {
             self.push_notice(first.time, cpu, &format!("{bytes} bytes overwritten"));

@@ -12,17 +12,17 @@ use std::ptr::null_mut;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
-use perftrace::simulate::{Kernel, Record};
+use perftrace::simulate::{Record, SimulatedKernel};
 
 /// Reads all new records of a trace, CPU by CPU.
-pub fn read_trace_records(kernel: &Kernel, trace: u32) -> Vec<Record> {
+pub fn read_trace_records(kernel: &SimulatedKernel, trace: u32) -> Vec<Record> {
     let cpus = kernel.cpus();
     cpus.flat_map(|cpu| kernel.read_records(trace, cpu))
         .collect()
 }
 
 /// Returns the number of the marker with this name and these fields.
-pub fn marker_number(kernel: &Kernel, name: &str) -> u16 {
+pub fn marker_number(kernel: &SimulatedKernel, name: &str) -> u16 {
     let markers = kernel.markers();
     let index = markers.iter().position(|(marker, _)| marker == name);
     index.unwrap_or_else(|| panic!("{name} is not in {markers:?}")) as u16

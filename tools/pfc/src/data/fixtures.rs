@@ -6,24 +6,24 @@ use std::ffi::OsString;
 
 use perfmon::ring::Sample;
 
-use super::record::Region;
-use super::{Attribute, SampleId};
+use super::record::ExecutableMapping;
+use super::{EventAttribute, SampleId};
 
 /// Returns the attribute of an event with the ID 1.
-pub fn test_event() -> Attribute {
-    Attribute {
+pub fn test_event() -> EventAttribute {
+    EventAttribute {
         id: 1,
-        ..Attribute::default()
+        ..EventAttribute::default()
     }
 }
 
 /// Returns the attributes of the events `cycles:u` and `faults`, whose IDs are 1 and 2.
-pub fn two_test_events() -> [Attribute; 2] {
-    [("cycles:u", 1), ("faults", 2)].map(|(name, id)| Attribute {
+pub fn two_test_events() -> [EventAttribute; 2] {
+    [("cycles:u", 1), ("faults", 2)].map(|(name, id)| EventAttribute {
         name: name.to_owned(),
         period: 1000,
         id,
-        ..Attribute::default()
+        ..EventAttribute::default()
     })
 }
 
@@ -39,12 +39,12 @@ pub fn sample_id(pid: u32, time: u64) -> SampleId {
 }
 
 /// Returns a mapping of the file at `path`.
-pub fn region(start: u64, end: u64, path: impl Into<OsString>) -> Region {
-    Region {
+pub fn region(start: u64, end: u64, path: impl Into<OsString>) -> ExecutableMapping {
+    ExecutableMapping {
         start,
         end,
         path: path.into(),
-        ..Region::default()
+        ..ExecutableMapping::default()
     }
 }
 

@@ -12,7 +12,7 @@ use super::attr_flags::{
     CLOCK_ID, COMM, COMM_EXEC, EXCLUDE_KERNEL, EXCLUDE_USER, FREQ, ID_ALL, INHERIT, MMAP, MMAP2,
     TASK,
 };
-use super::record::{Encoder, SAMPLE_CALLCHAIN, SAMPLE_TYPE};
+use super::record::{RecordEncoder, SAMPLE_CALLCHAIN, SAMPLE_TYPE};
 use crate::kernel_identity::KernelIdentity;
 
 const PERF_DATA_MAGIC: &[u8; 8] = b"PERFILE2";
@@ -34,14 +34,14 @@ const CLOCK_DATA_VERSION: u32 = 1;
 
 /// The number of pfc's own feature, which contains the boot ID of the kernel. perf does not define
 /// this number, and other programs skip the feature.
-pub const BOOT_ID: u32 = 127;
+pub const FEATURE_BOOT_ID: u32 = 127;
 
 /// An event as it is described in the attributes of a perf.data file.
 #[derive(Clone, Debug, Default)]
-pub struct Attribute {
+pub struct EventAttribute {
     pub name: String,
     /// The type of the event: PERF_TYPE_*.
-    pub kind: u32,
+    pub event_type: u32,
     pub config: u64,
     /// The number of events from one sample to the next, or the number of samples per second if
     /// `is_frequency` is true.
@@ -53,7 +53,7 @@ pub struct Attribute {
     pub id: u64,
 }
 
-impl Attribute {
+impl EventAttribute {
     pub(super) fn encode_perf_event_attr(&self, stacks: bool) -> Vec<u8> {
         let flag_if = |yes: bool, bit: u64| if yes { bit } else { 0 };
         let flags = INHERIT
@@ -68,7 +68,7 @@ impl Attribute {
             | flag_if(self.exclude_user, EXCLUDE_USER)
             | flag_if(self.exclude_kernel, EXCLUDE_KERNEL);
         let mut to = Vec::new();
-        to.extend(self.kind.to_le_bytes());
+        to.extend(self.event_type.to_le_bytes());
         to.extend((PERF_EVENT_ATTR_BYTES as u32).to_le_bytes());
         for word in [
             self.config,
@@ -96,12 +96,12 @@ const WRITTEN_FEATURES: [u32; 7] = [
     FEATURE_CMDLINE,
     FEATURE_EVENT_DESC,
     FEATURE_CLOCK_DATA,
-    BOOT_ID,
+    FEATURE_BOOT_ID,
 ];
 
 /// The parts of a perf.data file that surround the records.
 pub(super) struct FileLayout {
-    attributes: Vec<Attribute>,
+    attributes: Vec<EventAttribute>,
     has_stacks: bool,
     /// The contents of all features, in the order of [`WRITTEN_FEATURES`]. In the file, the
     /// contents of the features precede the records. The feature with build IDs has only the build
@@ -113,12 +113,12 @@ pub(super) struct FileLayout {
 
 impl FileLayout {
     pub(super) fn new(
-        attributes: &[Attribute],
+        attributes: &[EventAttribute],
         stacks: bool,
         command: &[OsString],
         kernel: &KernelIdentity,
     ) -> Self {
-        let mut build_ids = Encoder::default();
+        let mut build_ids = RecordEncoder::default();
         if !kernel.build_id.is_empty() {
             build_ids.encode_kernel_build_id(&kernel.build_id);
         }

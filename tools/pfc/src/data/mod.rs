@@ -20,21 +20,22 @@ mod partial_tests;
 pub mod record;
 pub mod write;
 
-pub use layout::{Attribute, BOOT_ID};
+pub use layout::{EventAttribute, FEATURE_BOOT_ID};
 pub use record::{
-    middle_time, started_processes, take_until, Encoder, SampleId, LOST_PROCESS_RECORDS_ID,
-    OFFLINE_ID,
+    started_process_ids, take_records_until, time_of_middle_record, RecordEncoder, SampleId,
+    LOST_PROCESS_RECORDS_ID, OFFLINE_EVENT_ID,
 };
 #[cfg(test)]
-pub use write::encode_file_of;
-pub use write::{encode_file, Writer};
+pub use write::encode_perf_data_of_kernel;
+pub use write::{encode_perf_data, PerfDataWriter};
 
 /// The file that `pfc record` writes and `pfc report` reads if the user names no file.
-pub const DEFAULT_FILE: &str = "pfc.data";
+pub const DEFAULT_PERF_DATA_PATH: &str = "pfc.data";
 
-/// The lowest address of the kernel. All addresses below `KERNEL_START` belong to user space.
-pub const KERNEL_START: u64 = 1 << 63;
+/// The lowest address of the kernel. All addresses below `LOWEST_KERNEL_ADDRESS` belong to user
+/// space.
+pub const LOWEST_KERNEL_ADDRESS: u64 = 1 << 63;
 /// PERF_CONTEXT_MAX, the lowest context marker. In a call chain, a value at or above
 /// PERF_CONTEXT_MAX is a context marker and not an address. A context marker says whether the
 /// frames that follow are of the kernel or of user space.
-pub const CONTEXT_MAX: u64 = -4095_i64 as u64;
+pub const PERF_CONTEXT_MAX: u64 = -4095_i64 as u64;

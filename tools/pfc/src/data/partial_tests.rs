@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::fixtures::sample;
-use super::{Attribute, Encoder, Writer};
+use super::{EventAttribute, PerfDataWriter, RecordEncoder};
 use crate::profile::Profile;
 
 /// If this environment variable is set, the test process writes the file whose path is the
@@ -16,20 +16,20 @@ const LIMITED_FILE_VARIABLE: &str = "PFC_TEST_LIMITED_FILE";
 
 /// Returns the records of `n` samples.
 fn encode_samples(n: usize) -> Vec<u8> {
-    let mut encoder = Encoder::default();
+    let mut encoder = RecordEncoder::default();
     for time in 0..n as u64 {
-        encoder.sample(&sample(10, time, 0x5010), 1);
+        encoder.encode_sample(&sample(10, time, 0x5010), 1);
     }
     encoder.bytes
 }
 
-fn create_writer(path: &Path) -> std::io::Result<Writer> {
-    let event = Attribute {
+fn create_writer(path: &Path) -> std::io::Result<PerfDataWriter> {
+    let event = EventAttribute {
         name: "cycles:u".to_owned(),
         id: 1,
-        ..Attribute::default()
+        ..EventAttribute::default()
     };
-    Writer::create(path, &[event], false, &["pfc".into()])
+    PerfDataWriter::create(path, &[event], false, &["pfc".into()])
 }
 
 #[test]
@@ -46,7 +46,10 @@ fn r1_9_perf_data_is_readable_after_each_write() {
         assert_eq!(profile.events, ["cycles:u"]);
         assert_eq!(profile.command, ["pfc"]);
         let bytes = std::fs::metadata(&path).expect("a file").len();
-        assert_eq!((writer.samples(), writer.bytes()), (3 * n as u64, bytes));
+        assert_eq!(
+            (writer.nr_samples(), writer.file_bytes()),
+            (3 * n as u64, bytes)
+        );
     }
     // The writer is not dropped, as if the process were killed, so its file stays.
     std::mem::forget(writer);
@@ -59,10 +62,10 @@ fn r1_9_perf_data_is_readable_after_each_write() {
 fn write_samples_until_failure(path: &Path) {
     if let Ok(mut writer) = create_writer(path) {
         while writer.write(&encode_samples(3)).is_ok() {}
-        if writer.samples() > 0 {
+        if writer.nr_samples() > 0 {
             writer.publish().expect("a name needs no room");
         }
-        let number = writer.samples().to_string();
+        let number = writer.nr_samples().to_string();
         std::fs::write(path.with_extension("samples"), number).expect("room");
     }
 }
@@ -90,7 +93,8 @@ fn r1_9_a_file_that_cannot_grow_keeps_complete_samples() {
             .output()
             .expect("a process");
         assert!(output.status.success(), "{output:?}");
-        let said = crate::text_file::read(path.with_extension("samples")).unwrap_or_default();
+        let said = crate::text_file::read_text_escaping_non_utf8(path.with_extension("samples"))
+            .unwrap_or_default();
         let said: usize = said.parse().unwrap_or(0);
         assert_eq!(path.exists(), said > 0, "{blocks}");
         if said > 0 {

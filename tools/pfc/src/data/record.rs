@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-use perfmon::ring::{Sample, IN_GUEST};
+use perfmon::ring::{Sample, GUEST_SAMPLE_ADDRESS};
 
-use super::KERNEL_START;
+use super::LOWEST_KERNEL_ADDRESS;
 
 const RECORD_MMAP: u32 = 1;
 const RECORD_LOST: u32 = 2;
@@ -33,7 +33,7 @@ const MISC_BUILD_ID_SIZE: u16 = 1 << 15;
 
 /// The event ID in the throttling records that mark the start and the end of a time in which a CPU
 /// was offline. perf gives no event this ID.
-pub const OFFLINE_ID: u64 = u64::MAX;
+pub const OFFLINE_EVENT_ID: u64 = u64::MAX;
 /// The event ID in the LOST records that count lost records of processes, and no lost samples.
 pub const LOST_PROCESS_RECORDS_ID: u64 = u64::MAX;
 
@@ -60,13 +60,13 @@ pub struct SampleId {
     /// The time of the record, in nanoseconds of CLOCK_MONOTONIC.
     pub time: u64,
     pub cpu: u32,
-    /// The ID of the event, [`super::Attribute::id`].
+    /// The ID of the event, [`super::EventAttribute::id`].
     pub id: u64,
 }
 
 /// An executable mapping of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Region {
+pub struct ExecutableMapping {
     pub start: u64,
     pub end: u64,
     /// The offset of `start` in the mapped file, in bytes.
@@ -82,14 +82,14 @@ pub struct Region {
 
 /// Encodes perf.data records and collects their bytes.
 #[derive(Debug, Default)]
-pub struct Encoder {
+pub struct RecordEncoder {
     pub bytes: Vec<u8>,
     /// True if samples contain call chains. The attribute of the event then has
     /// [`SAMPLE_CALLCHAIN`] set.
     pub has_stacks: bool,
 }
 
-impl Encoder {
+impl RecordEncoder {
     fn begin_record(&mut self, kind: u32, misc: u16) -> usize {
         let at = self.bytes.len();
         self.append_u32(kind);
@@ -136,12 +136,12 @@ impl Encoder {
         self.bytes.extend(std::iter::repeat_n(0, zeros));
     }
 
-    pub fn sample(&mut self, sample: &Sample, id: u64) {
+    pub fn encode_sample(&mut self, sample: &Sample, id: u64) {
         let (misc, ip) = match sample.ip {
             // For a sample in a guest, the ring buffer does not say whether the guest was in kernel
             // mode or in user mode. The sample is assigned to the guest's kernel.
-            IN_GUEST => (MISC_GUEST_KERNEL, 0),
-            ip if ip >= KERNEL_START => (MISC_KERNEL, ip),
+            GUEST_SAMPLE_ADDRESS => (MISC_GUEST_KERNEL, 0),
+            ip if ip >= LOWEST_KERNEL_ADDRESS => (MISC_KERNEL, ip),
             ip => (MISC_USER, ip),
         };
         let at = self.begin_record(RECORD_SAMPLE, misc);
@@ -161,7 +161,7 @@ impl Encoder {
         self.set_record_size(at);
     }
 
-    pub fn lost(&mut self, lost: u64, sample_id: &SampleId) {
+    pub fn encode_lost(&mut self, lost: u64, sample_id: &SampleId) {
         let at = self.begin_record(RECORD_LOST, 0);
         self.append_u64(sample_id.id);
         self.append_u64(lost);
@@ -177,14 +177,14 @@ impl Encoder {
         self.end_record(at, sample_id);
     }
 
-    pub fn throttle(&mut self, is_start: bool, sample_id: &SampleId) {
+    pub fn encode_throttle(&mut self, is_start: bool, sample_id: &SampleId) {
         self.throttling_record(is_start, sample_id.id, sample_id);
     }
 
     /// Encodes the beginning or the end of a period in which a CPU was offline and not sampled. The
-    /// record is a throttling record with the ID [`OFFLINE_ID`].
-    pub fn offline(&mut self, is_start: bool, sample_id: &SampleId) {
-        self.throttling_record(is_start, OFFLINE_ID, sample_id);
+    /// record is a throttling record with the ID [`OFFLINE_EVENT_ID`].
+    pub fn encode_offline(&mut self, is_start: bool, sample_id: &SampleId) {
+        self.throttling_record(is_start, OFFLINE_EVENT_ID, sample_id);
     }
 
     fn throttling_record(&mut self, is_start: bool, id: u64, sample_id: &SampleId) {
@@ -202,7 +202,7 @@ impl Encoder {
 
     /// Encodes the name of a thread. `is_exec` says that the thread has called exec, which removed
     /// all earlier mappings of its process.
-    pub fn comm(&mut self, name: &[u8], is_exec: bool, sample_id: &SampleId) {
+    pub fn encode_comm(&mut self, name: &[u8], is_exec: bool, sample_id: &SampleId) {
         let at = self.begin_record(RECORD_COMM, if is_exec { MISC_COMM_EXEC } else { 0 });
         self.append_u32_pair(sample_id.pid, sample_id.tid);
         self.append_padded_string(name);
@@ -212,11 +212,11 @@ impl Encoder {
     /// Encodes the creation of a thread. `parent` has the process ID and the thread ID of the
     /// creator. The new thread is the first of a new process if its process ID differs from the
     /// creator's.
-    pub fn fork(&mut self, parent: (u32, u32), sample_id: &SampleId) {
+    pub fn encode_fork(&mut self, parent: (u32, u32), sample_id: &SampleId) {
         self.encode_task_record(RECORD_FORK, parent, sample_id);
     }
 
-    pub fn exit(&mut self, parent: (u32, u32), sample_id: &SampleId) {
+    pub fn encode_exit(&mut self, parent: (u32, u32), sample_id: &SampleId) {
         self.encode_task_record(RECORD_EXIT, parent, sample_id);
     }
 
@@ -229,7 +229,7 @@ impl Encoder {
     }
 
     /// Encodes an executable mapping of a process.
-    pub fn mmap2(&mut self, region: &Region, sample_id: &SampleId) {
+    pub fn encode_mmap2(&mut self, region: &ExecutableMapping, sample_id: &SampleId) {
         let has_build_id = !region.build_id.is_empty();
         let misc = MISC_USER | if has_build_id { MISC_MMAP_BUILD_ID } else { 0 };
         let at = self.begin_record(RECORD_MMAP2, misc);
@@ -256,7 +256,7 @@ impl Encoder {
 
     /// Encodes the build ID of the file with this path, for the list of build IDs in the header.
     #[cfg(test)]
-    pub fn build_id(&mut self, path: &[u8], id: &[u8]) {
+    pub fn encode_build_id(&mut self, path: &[u8], id: &[u8]) {
         self.encode_build_id_record(MISC_USER, path, id);
     }
 
@@ -280,7 +280,7 @@ impl Encoder {
     /// Copies a record that the kernel has written for an event. The kernel's record ends with the
     /// fields TID, TIME, CPU and IDENTIFIER of [`SAMPLE_TYPE`]. In the copy of the kernel's record,
     /// the last field (IDENTIFIER) is set to `id`.
-    pub fn copy_record(&mut self, record: &[u8], id: u64) {
+    pub fn copy_kernel_record(&mut self, record: &[u8], id: u64) {
         self.bytes.extend(record);
         let at = self.bytes.len() - 8;
         self.bytes[at..].copy_from_slice(&id.to_le_bytes());
@@ -288,7 +288,7 @@ impl Encoder {
 
     /// Encodes the mapping of the kernel's text or of a module. The record has the time 0, so that
     /// readers process the record before all other records.
-    pub fn kernel_mmap(&mut self, start: u64, end: u64, offset: u64, name: &str, id: u64) {
+    pub fn encode_kernel_mmap(&mut self, start: u64, end: u64, offset: u64, name: &str, id: u64) {
         let at = self.begin_record(RECORD_MMAP, MISC_KERNEL);
         self.append_u32_pair(u32::MAX, 0);
         self.append_u64(start);
@@ -303,7 +303,7 @@ impl Encoder {
     }
 }
 
-/// Returns each record that an [`Encoder`] has made, with the time of the record.
+/// Returns each record that a [`RecordEncoder`] has made, with the time of the record.
 fn records_with_time(mut records: &[u8]) -> impl Iterator<Item = (&[u8], u64)> {
     std::iter::from_fn(move || {
         let header = read_u64_at(records, 0)?;
@@ -323,15 +323,15 @@ fn records_with_time(mut records: &[u8]) -> impl Iterator<Item = (&[u8], u64)> {
     })
 }
 
-/// Returns the size and the type of each record that an [`Encoder`] has made.
-pub fn sizes_and_kinds(records: &[u8]) -> impl Iterator<Item = (usize, u32)> + '_ {
+/// Returns the size and the type of each record that a [`RecordEncoder`] has made.
+pub fn record_sizes_and_types(records: &[u8]) -> impl Iterator<Item = (usize, u32)> + '_ {
     records_with_time(records)
         .map(|(record, _)| (record.len(), read_u64_at(record, 0).unwrap_or(0) as u32))
 }
 
 /// Removes the records up to the time `time`, and returns these records. Newer records stay in
 /// `records`.
-pub fn take_until(records: &mut Vec<u8>, time: u64) -> Vec<u8> {
+pub fn take_records_until(records: &mut Vec<u8>, time: u64) -> Vec<u8> {
     let (mut until, mut later) = (Vec::new(), Vec::new());
     for (record, time_of_record) in records_with_time(records) {
         let to = if time_of_record > time {
@@ -346,7 +346,7 @@ pub fn take_until(records: &mut Vec<u8>, time: u64) -> Vec<u8> {
 }
 
 /// Returns the IDs of the processes for which `records` has a record of their start or of an exec.
-pub fn started_processes(records: &[u8]) -> BTreeSet<u32> {
+pub fn started_process_ids(records: &[u8]) -> BTreeSet<u32> {
     let started = |(record, _): (&[u8], u64)| {
         let header = read_u64_at(record, 0)?;
         let (kind, misc) = (header as u32, (header >> 32) as u16);
@@ -364,7 +364,7 @@ pub fn started_processes(records: &[u8]) -> BTreeSet<u32> {
 
 /// Returns the time of the record that contains the middle byte of `records`. Returns 0 if
 /// `records` is empty.
-pub fn middle_time(records: &[u8]) -> u64 {
+pub fn time_of_middle_record(records: &[u8]) -> u64 {
     let mut bytes = 0;
     let mut all = records_with_time(records);
     let middle = all.find(|(record, _)| {
@@ -385,24 +385,27 @@ mod tests {
 
     #[test]
     fn r1_9_records_are_taken_up_to_a_time() {
-        let mut encoder = Encoder::default();
+        let mut encoder = RecordEncoder::default();
         let sample_id = |time| SampleId {
             time,
             ..SampleId::default()
         };
         let sample = |time| sample(0, time, u64::MAX >> 1);
-        encoder.sample(&sample(5), 1);
-        encoder.sample(&sample(6), 1);
-        encoder.comm(b"a", true, &sample_id(6));
-        encoder.comm(b"b", true, &sample_id(5));
-        assert_eq!(middle_time(&encoder.bytes), 6);
-        assert_eq!(middle_time(&[]), 0);
-        let mut wanted = Encoder::default();
-        wanted.sample(&sample(5), 1);
-        wanted.comm(b"b", true, &sample_id(5));
-        assert_eq!(take_until(&mut encoder.bytes, 5), wanted.bytes);
-        assert!(take_until(&mut encoder.bytes, 5).is_empty());
-        assert_eq!(take_until(&mut encoder.bytes, 6).len(), wanted.bytes.len());
+        encoder.encode_sample(&sample(5), 1);
+        encoder.encode_sample(&sample(6), 1);
+        encoder.encode_comm(b"a", true, &sample_id(6));
+        encoder.encode_comm(b"b", true, &sample_id(5));
+        assert_eq!(time_of_middle_record(&encoder.bytes), 6);
+        assert_eq!(time_of_middle_record(&[]), 0);
+        let mut wanted = RecordEncoder::default();
+        wanted.encode_sample(&sample(5), 1);
+        wanted.encode_comm(b"b", true, &sample_id(5));
+        assert_eq!(take_records_until(&mut encoder.bytes, 5), wanted.bytes);
+        assert!(take_records_until(&mut encoder.bytes, 5).is_empty());
+        assert_eq!(
+            take_records_until(&mut encoder.bytes, 6).len(),
+            wanted.bytes.len()
+        );
         assert!(encoder.bytes.is_empty());
     }
 }

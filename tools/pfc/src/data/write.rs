@@ -7,8 +7,8 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::layout::{Attribute, FileLayout, FEATURE_TABLE_BYTES};
-use super::record::{sizes_and_kinds, RECORD_SAMPLE};
+use super::layout::{EventAttribute, FileLayout, FEATURE_TABLE_BYTES};
+use super::record::{record_sizes_and_types, RECORD_SAMPLE};
 use crate::atomic_file::AtomicFile;
 use crate::kernel_identity::KernelIdentity;
 
@@ -21,9 +21,9 @@ use crate::kernel_identity::KernelIdentity;
 ///   the file has no features. Until the new records are complete, the header gives the size of the
 ///   older records only, so that readers ignore the new ones.
 ///
-/// If the `Writer` is dropped before [`Self::publish`] or [`Self::finish`], the file is discarded:
-/// see [`AtomicFile`].
-pub struct Writer {
+/// If the `PerfDataWriter` is dropped before [`Self::publish`] or [`Self::finish`], the file is
+/// discarded: see [`AtomicFile`].
+pub struct PerfDataWriter {
     file: AtomicFile,
     layout: FileLayout,
     /// True if the table of features is in the file, after the records.
@@ -32,16 +32,16 @@ pub struct Writer {
     nr_samples: u64,
 }
 
-impl Writer {
+impl PerfDataWriter {
     /// Creates a perf.data file and writes the part of the file before the records. `command` is
     /// the command line of this program, for the file's header.
     pub fn create(
         path: &Path,
-        attributes: &[Attribute],
+        attributes: &[EventAttribute],
         stacks: bool,
         command: &[OsString],
     ) -> io::Result<Self> {
-        let kernel = KernelIdentity::of_running();
+        let kernel = KernelIdentity::of_running_kernel();
         let layout = FileLayout::new(attributes, stacks, command, &kernel);
         Self::create_with_layout(path, layout)
     }
@@ -112,12 +112,12 @@ impl Writer {
     }
 
     /// Returns the number of samples in the file.
-    pub fn samples(&self) -> u64 {
+    pub fn nr_samples(&self) -> u64 {
         self.nr_samples
     }
 
     /// Returns the size of the file in bytes, after a call of [`Self::write`].
-    pub fn bytes(&self) -> u64 {
+    pub fn file_bytes(&self) -> u64 {
         self.layout.records_end_offset()
             + if self.has_feature_table {
                 FEATURE_TABLE_BYTES as u64
@@ -137,7 +137,7 @@ impl Writer {
         if !self.has_feature_table {
             self.write(&[])?;
         }
-        let bytes = self.bytes();
+        let bytes = self.file_bytes();
         self.file.publish()?;
         let path = self.file.path().to_owned();
         self.file.commit()?;
@@ -148,7 +148,7 @@ impl Writer {
 /// Returns the total size of those records that are complete within the first `room` bytes of
 /// `records`.
 fn complete_record_bytes(records: &[u8], room: usize) -> usize {
-    let sizes = sizes_and_kinds(records).map(|(size, _)| size);
+    let sizes = record_sizes_and_types(records).map(|(size, _)| size);
     let ends = sizes.scan(0, |end, size| {
         *end += size;
         Some(*end)
@@ -158,18 +158,23 @@ fn complete_record_bytes(records: &[u8], room: usize) -> usize {
 
 fn count_sample_records(records: &[u8]) -> u64 {
     let is_sample = |(_, kind): &(usize, u32)| *kind == RECORD_SAMPLE;
-    sizes_and_kinds(records).filter(is_sample).count() as u64
+    record_sizes_and_types(records).filter(is_sample).count() as u64
 }
 
 /// Returns the contents of a perf.data file with the given records. No file is created.
-pub fn encode_file(attributes: &[Attribute], stacks: bool, records: &[&[u8]]) -> Vec<u8> {
-    encode_file_of(&KernelIdentity::of_running(), attributes, stacks, records)
+pub fn encode_perf_data(attributes: &[EventAttribute], stacks: bool, records: &[&[u8]]) -> Vec<u8> {
+    encode_perf_data_of_kernel(
+        &KernelIdentity::of_running_kernel(),
+        attributes,
+        stacks,
+        records,
+    )
 }
 
 /// Returns the contents of a perf.data file that was written on the kernel `kernel`.
-pub fn encode_file_of(
+pub fn encode_perf_data_of_kernel(
     kernel: &KernelIdentity,
-    attributes: &[Attribute],
+    attributes: &[EventAttribute],
     stacks: bool,
     records: &[&[u8]],
 ) -> Vec<u8> {
@@ -188,8 +193,8 @@ mod tests {
 
     use super::super::fixtures::{region, sample, sample_id, test_event};
     use super::super::layout::encode_header_string;
-    use super::super::record::{Region, SAMPLE_CALLCHAIN, SAMPLE_TYPE};
-    use super::super::{Encoder, SampleId};
+    use super::super::record::{ExecutableMapping, SAMPLE_CALLCHAIN, SAMPLE_TYPE};
+    use super::super::{RecordEncoder, SampleId};
     use super::*;
     use perfmon::ring::{self, Sample};
 
@@ -202,12 +207,12 @@ mod tests {
 
     #[test]
     fn r1_9_attribute_has_layout_of_perf_event_attr() {
-        let attribute = Attribute {
-            kind: 4,
+        let attribute = EventAttribute {
+            event_type: 4,
             config: 0xc0,
             period: 99,
             is_frequency: true,
-            ..Attribute::default()
+            ..EventAttribute::default()
         };
         let bytes = attribute.encode_perf_event_attr(true);
         assert_eq!(bytes.len(), 128);
@@ -227,22 +232,22 @@ mod tests {
     fn r1_9_perf_data_is_read_as_written() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("data");
-        let events = [("cycles:u", 1), ("counter:mm/faults", 2)].map(|(name, id)| Attribute {
+        let events = [("cycles:u", 1), ("counter:mm/faults", 2)].map(|(name, id)| EventAttribute {
             name: name.to_owned(),
             id,
             period: 1000,
-            ..Attribute::default()
+            ..EventAttribute::default()
         });
         let exe = std::env::current_exe().expect("a path");
-        let mut ids = Encoder::default();
-        ids.build_id(exe.as_os_str().as_bytes(), &[1, 2, 3]);
+        let mut ids = RecordEncoder::default();
+        ids.encode_build_id(exe.as_os_str().as_bytes(), &[1, 2, 3]);
         let mut layout =
             FileLayout::new(&events, true, &["pfc".into()], &KernelIdentity::default());
         layout.feature_contents[0] = ids.bytes;
-        let mut writer = Writer::create_with_layout(&path, layout).expect("a file");
-        let mut encoder = Encoder {
+        let mut writer = PerfDataWriter::create_with_layout(&path, layout).expect("a file");
+        let mut encoder = RecordEncoder {
             has_stacks: true,
-            ..Encoder::default()
+            ..RecordEncoder::default()
         };
         let sample = |time, ip: u64, frames: &[u64]| Sample {
             ip,
@@ -254,56 +259,67 @@ mod tests {
             frames: frames.to_vec(),
             ..Sample::default()
         };
-        encoder.sample(&sample(200, 0x5010, &[ring::STACK_USER, 0x5010, 0x5020]), 2);
+        encoder.encode_sample(
+            &sample(200, 0x5010, &[ring::USER_STACK_MARKER, 0x5010, 0x5020]),
+            2,
+        );
         let in_kernel = u64::MAX << 20;
-        let stack = [ring::STACK_KERNEL, in_kernel, ring::STACK_USER, 0x9000];
-        encoder.sample(&sample(100, in_kernel, &stack), 1);
-        encoder.sample(&sample(300, ring::IN_GUEST, &[]), 1);
+        let stack = [
+            ring::KERNEL_STACK_MARKER,
+            in_kernel,
+            ring::USER_STACK_MARKER,
+            0x9000,
+        ];
+        encoder.encode_sample(&sample(100, in_kernel, &stack), 1);
+        encoder.encode_sample(&sample(300, ring::GUEST_SAMPLE_ADDRESS, &[]), 1);
         let id = sample_id(10, 50);
-        encoder.lost(7, &id);
-        encoder.throttle(true, &id);
+        encoder.encode_lost(7, &id);
+        encoder.encode_throttle(true, &id);
         // CPU 3 is offline for 40 ns.
         for (is_start, time) in [(true, 60), (false, 100)] {
             let id = SampleId {
                 cpu: 3,
                 ..sample_id(10, time)
             };
-            encoder.offline(is_start, &id);
+            encoder.encode_offline(is_start, &id);
         }
-        encoder.comm(b"one", true, &id);
-        encoder.mmap2(&region(0x5000, 0x6000, &exe), &sample_id(10, 51));
+        encoder.encode_comm(b"one", true, &id);
+        encoder.encode_mmap2(&region(0x5000, 0x6000, &exe), &sample_id(10, 51));
         let thread = |time| SampleId {
             tid: 11,
             ..sample_id(10, time)
         };
-        encoder.fork((10, 10), &thread(52));
-        encoder.comm(b"two", false, &thread(150));
+        encoder.encode_fork((10, 10), &thread(52));
+        encoder.encode_comm(b"two", false, &thread(150));
         writer.write(&encoder.bytes).expect("room");
         let (bytes, _) = writer.finish().expect("room");
         assert_eq!(std::fs::metadata(&path).expect("a file").len(), bytes);
 
         let profile = crate::profile::Profile::load(Some(&path), true).expect("samples");
         assert_eq!(profile.events, ["cycles:u", "counter:mm/faults"]);
-        assert_eq!((profile.lost, profile.has_stacks), (7, true));
-        assert_eq!(profile.throttled, 1);
-        let offline: Vec<_> = profile.offline_ns.iter().collect();
+        assert_eq!((profile.nr_lost_records, profile.has_stacks), (7, true));
+        assert_eq!(profile.nr_throttles, 1);
+        let offline: Vec<_> = profile.offline_ns_by_cpu.iter().collect();
         assert_eq!(offline, [(&3, &40)]);
         assert_eq!(profile.command, ["pfc"]);
         let [first, second, third] = &profile.samples[..] else {
             panic!("{:?}", profile.samples);
         };
-        assert_eq!((first.time, first.event, first.period), (100, 0, 500));
+        assert_eq!((first.time_ns, first.event, first.period), (100, 0, 500));
         assert_eq!((first.pid, first.tid, first.cpu), (10, 11, Some(3)));
         assert_eq!((&*first.command, &*second.command), ("one", "two"));
         assert!(profile.leaf_frame(first).is_kernel);
         assert_eq!((second.event, second.stack.len()), (1, 2));
         assert_eq!(*profile.leaf_frame(second).object, *exe.to_string_lossy());
         let guest = profile.leaf_frame(third);
-        assert_eq!((&*guest.object, guest.is_known()), ("[guest]", false));
+        assert_eq!(
+            (&*guest.object, guest.has_known_symbol()),
+            ("[guest]", false)
+        );
         // The build ID in the file's header differs from the build ID of this program.
-        assert!(!profile.leaf_frame(second).is_known());
+        assert!(!profile.leaf_frame(second).has_known_symbol());
         let addresses = |n: usize| -> Vec<u64> {
-            let stack = profile.stack(&profile.samples[n]);
+            let stack = profile.frames_of_sample(&profile.samples[n]);
             stack.map(|f| f.address).collect()
         };
         assert_eq!(addresses(0), [in_kernel, 0x9000]);
@@ -319,13 +335,14 @@ mod tests {
             OsString::from("pfc"),
             OsString::from_vec(b"caf\xe9".to_vec()),
         ];
-        let mut writer = Writer::create(&path, &[test_event()], false, &command).expect("a file");
-        let mut encoder = Encoder::default();
+        let mut writer =
+            PerfDataWriter::create(&path, &[test_event()], false, &command).expect("a file");
+        let mut encoder = RecordEncoder::default();
         // The kernel has cut the thread's name in the middle of a character.
-        encoder.comm(b"abc\xc3", true, &sample_id(10, 0));
+        encoder.encode_comm(b"abc\xc3", true, &sample_id(10, 0));
         let path_of_file = OsString::from_vec(b"/nowhere/caf\xe9\n".to_vec());
-        encoder.mmap2(&region(0x5000, 0x6000, path_of_file), &sample_id(10, 0));
-        encoder.sample(&sample(10, 1, 0x5010), 1);
+        encoder.encode_mmap2(&region(0x5000, 0x6000, path_of_file), &sample_id(10, 0));
+        encoder.encode_sample(&sample(10, 1, 0x5010), 1);
         writer.write(&encoder.bytes).expect("room");
         writer.finish().expect("room");
         let profile = crate::profile::Profile::load(Some(&path), true).expect("samples");
@@ -339,21 +356,21 @@ mod tests {
     fn r1_9_damaged_perf_data_is_refused_or_read_in_part() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("data");
-        let mut writer = Writer::create(&path, &[test_event()], true, &[]).expect("a file");
-        let mut encoder = Encoder {
+        let mut writer = PerfDataWriter::create(&path, &[test_event()], true, &[]).expect("a file");
+        let mut encoder = RecordEncoder {
             has_stacks: true,
-            ..Encoder::default()
+            ..RecordEncoder::default()
         };
         let sample = Sample {
-            frames: vec![ring::STACK_USER, 0x1000, 0x2000],
+            frames: vec![ring::USER_STACK_MARKER, 0x1000, 0x2000],
             pid: 10,
             ..Sample::default()
         };
         let sample_id = SampleId::default();
-        encoder.sample(&sample, 1);
-        encoder.comm(b"one", true, &sample_id);
-        encoder.mmap2(&Region::default(), &sample_id);
-        encoder.fork((1, 1), &sample_id);
+        encoder.encode_sample(&sample, 1);
+        encoder.encode_comm(b"one", true, &sample_id);
+        encoder.encode_mmap2(&ExecutableMapping::default(), &sample_id);
+        encoder.encode_fork((1, 1), &sample_id);
         writer.write(&encoder.bytes).expect("room");
         writer.finish().expect("room");
         let whole = std::fs::read(&path).expect("a file");

@@ -7,15 +7,15 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use perfmon::{Context, Map, Scope, DEVICE};
+use perfmon::{Context, RegisterMap, Scope, PERFMON_DEVICE_PATH};
 use rustix::thread::gettid;
 
 use super::kernel_log::find_last_message;
 use super::modules::CheckedModules;
 use super::{devices, note_check, ok_check, problem_check, read_trimmed_file, Check};
-use crate::stat::assign::assign;
-use crate::stat::events::{is_privileged, Machine};
-use crate::stat::{syscall_failure, ContextConfig};
+use crate::stat::assign::assign_events_to_registers;
+use crate::stat::events::{has_perfmon_capability, MachineProperties};
+use crate::stat::{syscall_failure, CountingContextConfig};
 use crate::target::is_ebusy;
 
 /// Makes all checks of monitoring contexts. A context is created before the map of registers is
@@ -24,7 +24,7 @@ pub fn run_context_checks(modules: &CheckedModules) -> Vec<Check> {
     let created = modules
         .is_loaded("perfmon")
         .then(|| Context::create(Scope::Thread).map(drop));
-    let map = Map::read().unwrap_or_default();
+    let map = RegisterMap::read().unwrap_or_default();
     let cpu = CpuInfo::read();
     let attached = try_attach_context();
     let is_in_use = attached
@@ -38,7 +38,7 @@ pub fn run_context_checks(modules: &CheckedModules) -> Vec<Check> {
         check_nmi_watchdog(has_pmu),
         check_kvm_guests(),
         check_perf_or_context_users("perf", "anon_inode:[perf_event]", is_in_use),
-        check_perf_or_context_users("contexts", DEVICE, false),
+        check_perf_or_context_users("contexts", PERFMON_DEVICE_PATH, false),
         check_context_creation(created),
         check_context_attachment(modules, attached, has_pmu),
         check_rdpmc_access(has_pmu),
@@ -68,7 +68,7 @@ impl CpuInfo {
 
     /// Returns true if this machine has a PMU: a PMU description is registered, or the processor's
     /// flags show a PMU.
-    fn has_pmu(&self, map: &Map) -> bool {
+    fn has_pmu(&self, map: &RegisterMap) -> bool {
         map.hardware.is_some()
             || match self.vendor.as_str() {
                 "GenuineIntel" => self.has_flag("arch_perfmon"),
@@ -106,7 +106,7 @@ const PERFMON_NOT_LOADED: &str = "not tried: perfmon is not loaded";
 
 fn check_pmu_description(
     modules: &CheckedModules,
-    map: &Map,
+    map: &RegisterMap,
     cpu: &CpuInfo,
     has_pmu: bool,
 ) -> Check {
@@ -285,11 +285,14 @@ fn check_context_creation(created: Option<io::Result<()>>) -> Check {
 /// Tries to attach a context with a hardware counter to this thread. Returns `None` if no hardware
 /// counter is available.
 fn try_attach_context() -> Option<io::Result<()>> {
-    let machine = Machine::read(None).ok()?;
-    let event = machine.resolve("instructions:u", Path::new("")).ok()?;
-    let plan = assign(&[event], &machine.map);
-    let config = ContextConfig::new(Scope::Thread, &plan, None);
-    (!config.is_empty()).then(|| config.try_attach(gettid().as_raw_nonzero().get().unsigned_abs()))
+    let machine = MachineProperties::read(None).ok()?;
+    let event = machine
+        .resolve_event_name("instructions:u", Path::new(""))
+        .ok()?;
+    let plan = assign_events_to_registers(&[event], &machine.map);
+    let config = CountingContextConfig::new(Scope::Thread, &plan, None);
+    (!config.is_empty())
+        .then(|| config.check_can_attach(gettid().as_raw_nonzero().get().unsigned_abs()))
 }
 
 fn check_context_attachment(
@@ -338,7 +341,7 @@ fn check_rdpmc_access(has_pmu: bool) -> Check {
 
 fn check_perfmon_capability() -> Check {
     let subject = "CAP_PERFMON";
-    match is_privileged() {
+    match has_perfmon_capability() {
         true => ok_check(
             subject,
             "kernel mode, CPUs and threads of all users can be counted",

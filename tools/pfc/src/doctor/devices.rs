@@ -25,7 +25,7 @@ pub struct DeviceFile {
 pub const COUNTERS_DEVICE: DeviceFile = DeviceFile {
     module: "perfcounters",
     subject: "device",
-    path: perfcounters::DEVICE,
+    path: perfcounters::PERFCOUNTERS_DEVICE_PATH,
     write: false,
     missing: None,
 };
@@ -39,7 +39,7 @@ pub const COUNTER_NAMES_DEVICE: DeviceFile = DeviceFile {
 pub const CONTEXTS_DEVICE: DeviceFile = DeviceFile {
     module: "perfmon",
     subject: "device",
-    path: perfmon::DEVICE,
+    path: perfmon::PERFMON_DEVICE_PATH,
     write: true,
     missing: Some("there are no PMU counters"),
 };
@@ -47,7 +47,7 @@ pub const CONTEXTS_DEVICE: DeviceFile = DeviceFile {
 pub const ACCOUNTING_DEVICE: DeviceFile = DeviceFile {
     module: "ppa",
     subject: "device",
-    path: ppa::DEVICE,
+    path: ppa::PPA_DEVICE_PATH,
     write: false,
     missing: Some("tasks cannot be accounted"),
 };
@@ -55,7 +55,7 @@ pub const ACCOUNTING_DEVICE: DeviceFile = DeviceFile {
 pub const TRACING_DEVICE: DeviceFile = DeviceFile {
     module: "perftrace",
     subject: "device",
-    path: perftrace_reader::DEVICE,
+    path: perftrace_reader::PERFTRACE_DEVICE_PATH,
     write: true,
     missing: Some("programs cannot be traced"),
 };

@@ -185,5 +185,10 @@ fn doctor_report_json(
 /// Returns the text of a file without white space at both ends. Returns `None` if the file cannot
 /// be read.
 fn read_trimmed_file(path: impl AsRef<Path>) -> Option<String> {
-    Some(text_file::read(path).ok()?.trim().to_owned())
+    Some(
+        text_file::read_text_escaping_non_utf8(path)
+            .ok()?
+            .trim()
+            .to_owned(),
+    )
 }

@@ -156,7 +156,8 @@ fn is_live(proc_modules: &str, name: &str) -> bool {
 /// module file is found in depmod's modules.dep, or by a search of the usual directories.
 fn find_installed_module_file(name: &str) -> Option<PathBuf> {
     let root = PathBuf::from("/lib/modules").join(machine::running_kernel_release());
-    let modules_dep = text_file::read(root.join("modules.dep")).unwrap_or_default();
+    let modules_dep =
+        text_file::read_text_escaping_non_utf8(root.join("modules.dep")).unwrap_or_default();
     let listed = modules_dep.lines().find_map(|line| {
         let path = line.split(':').next()?;
         let (file, _) = path.rsplit('/').next()?.split_once(".ko")?;

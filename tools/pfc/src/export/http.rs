@@ -45,7 +45,7 @@ use crate::error::{Failure, TryingTo};
 use crate::export::openmetrics::{self, OpenMetricsWriter};
 use crate::export::Scraper;
 use crate::output::{check_stdout_open, stdout};
-use crate::stat::is_ignored;
+use crate::stat::is_signal_ignored;
 
 /// Maximum number of connections that are open at the same time.
 const MAX_CONNECTIONS: usize = 128;
@@ -125,7 +125,7 @@ pub fn serve_metrics(
 /// Catches the signals that stop the server: SIGINT, SIGTERM, and SIGHUP unless pfc was started
 /// with SIGHUP ignored.
 fn catch_stop_signals() -> io::Result<Vec<Signal>> {
-    let hangup = (!is_ignored(SIGHUP)).then_some(SIGHUP);
+    let hangup = (!is_signal_ignored(SIGHUP)).then_some(SIGHUP);
     let all = [SIGINT, SIGTERM].into_iter().chain(hangup);
     all.map(|number| signal(SignalKind::from_raw(number)))
         .collect()

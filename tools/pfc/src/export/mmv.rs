@@ -28,14 +28,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use perfcounters::Snapshot;
-use perfmon::area::Area;
+use perfmon::area::MappedArea;
 use rustix::fs::{flock, FlockOperation, Mode, OFlags};
 
 use crate::cli::ExportArgs;
 use crate::error::{Failure, TryingTo};
 use crate::export::{Scrape, Scraper};
 use crate::stat::event_loop::EventLoop;
-use crate::stat::WAIT;
+use crate::stat::WAIT_FOR_SIGNALS_ACTION;
 
 use encode::{GENERATION_1_WORD_INDEX, GENERATION_2_WORD_INDEX, VALUE_STRIDE_WORDS};
 use layout::{plan_mmv_files, MetricValueSource, MmvFileLayout};
@@ -60,7 +60,10 @@ pub fn export_mmv_files(device: &Path, name: &str, args: &ExportArgs) -> Result<
         // later.
         exporter.update_files(&scraper.scrape()?)?;
         due = (due + interval).max(Instant::now());
-        if !event_loop.sleep_until(due).trying_to(WAIT)? {
+        if !event_loop
+            .sleep_until(due)
+            .trying_to(WAIT_FOR_SIGNALS_ACTION)?
+        {
             return Ok(());
         }
     }
@@ -85,7 +88,7 @@ struct MappedMmvFile {
     path: PathBuf,
     /// The mapped file. The file is not truncated while it is mapped, because a store to a word
     /// beyond the end of the file would raise SIGBUS.
-    area: Area,
+    area: MappedArea,
     value_sources: Vec<MetricValueSource>,
     /// The index in `area` of the 64-bit word that holds the first value, for each metric.
     first_value_words: Vec<usize>,
@@ -201,7 +204,7 @@ impl MmvExporter {
             return Err(Failure::Create(temporary, error));
         }
         Ok(MappedMmvFile {
-            area: Area::writable(handle.as_raw_fd(), 0, encoded.bytes.len())
+            area: MappedArea::new_writable(handle.as_raw_fd(), 0, encoded.bytes.len())
                 .map_err(io::Error::from_raw_os_error)
                 .trying_to(format_args!("map {}", visible::escape_path(&temporary)))?,
             value_sources: file.value_sources,

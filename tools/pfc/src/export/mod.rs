@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use perfcounters::{Counters, Pattern, Snapshot};
+use perfcounters::{Counters, InstancePattern, Snapshot};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag::register_conditional_default;
 
@@ -34,9 +34,9 @@ use crate::error::{Failure, TryingTo};
 use crate::export::openmetrics::OpenMetricsWriter;
 use crate::export::tasks::TaskScrape;
 use crate::output::Out;
-use crate::read::warn_if_inconsistent;
+use crate::read::warn_if_snapshot_inconsistent;
 use crate::stat::event_loop::EventLoop;
-use crate::stat::{is_ignored, WAIT};
+use crate::stat::{is_signal_ignored, WAIT_FOR_SIGNALS_ACTION};
 
 pub use mmv::MMV_DIRECTORY;
 
@@ -58,7 +58,7 @@ pub fn run(device: &Path, args: &ExportArgs, file: Option<&Path>) -> Result<(), 
     if first.snapshot.selection().is_empty() {
         return Err(Failure::no_match(&args.select.joined_patterns()));
     }
-    warn_if_inconsistent(&first.snapshot);
+    warn_if_snapshot_inconsistent(&first.snapshot);
     if let Some(file) = file {
         return write_scrapes_to_file(&mut scraper, writer, &first, file, args);
     }
@@ -98,7 +98,10 @@ fn write_scrapes_to_file(
     let mut nr_writes = 1;
     while args.count.is_none_or(|count| nr_writes < count) {
         due = (due + interval).max(Instant::now());
-        if !event_loop.sleep_until(due).trying_to(WAIT)? {
+        if !event_loop
+            .sleep_until(due)
+            .trying_to(WAIT_FOR_SIGNALS_ACTION)?
+        {
             break;
         }
         replace_file(&scraper.scrape()?)?;
@@ -116,7 +119,7 @@ pub struct Scrape {
 
 /// Takes scrapes of the counters and the tasks.
 pub struct Scraper {
-    instance_pattern: Pattern,
+    instance_pattern: InstancePattern,
     counters: Counters,
     task_scraper: Option<tasks::TaskScraper>,
     /// The number of tasks to export once `/dev/ppa` exists; `None` if the device was found, or if
@@ -192,7 +195,7 @@ struct DefaultSignalActions(Arc<AtomicBool>);
 impl DefaultSignalActions {
     fn new() -> io::Result<Self> {
         let flag = Arc::new(AtomicBool::new(false));
-        let hangup = (!is_ignored(SIGHUP)).then_some(SIGHUP);
+        let hangup = (!is_signal_ignored(SIGHUP)).then_some(SIGHUP);
         for signal in [SIGINT, SIGTERM].into_iter().chain(hangup) {
             register_conditional_default(signal, Arc::clone(&flag))?;
         }

@@ -51,7 +51,7 @@ pub const PER_TASK_METRICS: [TaskMetric; 9] = task_metrics! {
     "latency_time", true, "Part of the waiting time, from wakeup to run", |t| t.values[SCHLATACCUM];
     "blocked", false, "Context switches because the task had to wait", |t| t.values[SCHEDOUTCNT];
     "preempted", false, "Context switches although the task could have continued",
-        Task::involuntary;
+        Task::involuntary_switches;
     "syscalls", false, "System calls", |t| t.values[SYSCALLCNT];
     "interrupts", false, "Interrupts while the task ran", |t| t.values[INTCNT];
 };
@@ -232,7 +232,7 @@ impl TaskRanking {
 
     fn rank_tasks(&mut self, info: &Info, all: Vec<Task>) -> TaskScrape {
         let half_life = SCORE_HALF_LIFE_MS * f64::from(info.khz);
-        let elapsed = ppa::delta(info.now, self.last_scrape_ticks) as f64;
+        let elapsed = ppa::count_increment(info.now, self.last_scrape_ticks) as f64;
         self.last_scrape_ticks = info.now;
         let decay = (-elapsed / half_life).exp2();
         let is_first_sample = std::mem::replace(&mut self.is_first_sample, false);
@@ -243,7 +243,7 @@ impl TaskRanking {
             let known = self.rank_by_task.get(&(task.pid, task.began));
             let old = known.copied().unwrap_or_default();
             let recent = match known {
-                Some(_) => ppa::delta(run_time, old.run_time_ticks) as f64,
+                Some(_) => ppa::count_increment(run_time, old.run_time_ticks) as f64,
                 // A new task is assumed to have run evenly since its accounting began.
                 None => run_time as f64 * (half_life / (task.counted.max(1) as f64)).min(1.0),
             };
@@ -257,7 +257,7 @@ impl TaskRanking {
                 .iter_mut()
                 .zip(totals.iter().zip(old_totals))
             {
-                *sum = sum.saturating_add(ppa::delta(*now, old));
+                *sum = sum.saturating_add(ppa::count_increment(*now, old));
             }
             let rank = TaskRank {
                 run_time_ticks: run_time,
@@ -359,9 +359,9 @@ mod tests {
 
     #[test]
     fn pfc_export_continues_without_unreadable_tasks() {
-        use ppa::{Error, DEVICE};
+        use ppa::{Error, PPA_DEVICE_PATH};
         use ErrorKind::{InvalidData, NotFound, PermissionDenied};
-        let read = |kind: ErrorKind| Failure::Accounting(Error::Read(DEVICE, kind.into()));
+        let read = |kind: ErrorKind| Failure::Accounting(Error::Read(PPA_DEVICE_PATH, kind.into()));
         let open = |kind: ErrorKind| Failure::Accounting(Error::Open(kind.into()));
         let warn = |failure| warn_if_tasks_unavailable::<()>(Err(failure), true);
         let denied = [read(PermissionDenied), open(PermissionDenied)];

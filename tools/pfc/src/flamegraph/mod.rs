@@ -32,7 +32,7 @@ const MIN_FUNCTION_WIDTH_PIXELS: f64 = 0.1;
 
 /// The style sheet for the text of a picture. The picture has no background of its own, so the text
 /// is dark on a light page and light on a dark page.
-pub const TEXT_STYLE: &str = ":root{color-scheme:light dark}text{fill:#1f2328}\
+pub const SVG_TEXT_STYLE: &str = ":root{color-scheme:light dark}text{fill:#1f2328}\
      @media (prefers-color-scheme: dark){text{fill:#e6edf3}}";
 
 /// The JavaScript code in the picture, which the browser runs.
@@ -205,7 +205,8 @@ fn render_flamegraph_svg(stacks: &FoldedStacks, title: &str) -> Result<String, s
          <svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{PICTURE_WIDTH_PIXELS}\" \
          height=\"{height}\" viewBox=\"0 0 {PICTURE_WIDTH_PIXELS} {height}\" \
          font-family=\"monospace\" font-size=\"12\">\n\
-         <style>{TEXT_STYLE}.f{{cursor:pointer}}.f text{{fill:black}}.f:hover rect{{stroke:gray}}\
+         <style>{SVG_TEXT_STYLE}.f{{cursor:pointer}}.f text{{fill:black}}\
+         .f:hover rect{{stroke:gray}}\
          .found rect{{fill:rgb(230,0,230)}}text{{pointer-events:none}}</style>\n\
          <text x=\"{}\" y=\"20\" text-anchor=\"middle\" font-size=\"16\">{}</text>\n\
          <text id=\"about\" x=\"{MARGIN_PIXELS}\" y=\"38\">click: zoom; Ctrl-F: find</text>\n\
@@ -223,11 +224,15 @@ pub fn run(args: &FlamegraphArgs, out: &mut Out) -> Result<(), Failure> {
     if !profile.has_stacks {
         message!("pfc: the file has no call stacks; record them with pfc record -g");
     }
-    write(&profile, args, out)
+    write_flamegraph(&profile, args, out)
 }
 
 /// Draws the samples of a profile.
-pub fn write(profile: &Profile, args: &FlamegraphArgs, out: &mut Out) -> Result<(), Failure> {
+pub fn write_flamegraph(
+    profile: &Profile,
+    args: &FlamegraphArgs,
+    out: &mut Out,
+) -> Result<(), Failure> {
     let event = profile.samples.first().map_or(0, |s| s.event);
     let title = args.title.clone().unwrap_or_else(|| {
         format!(
@@ -247,8 +252,11 @@ mod tests {
 
     #[test]
     fn r1_10_function_width_is_its_sample_share() {
-        let stacks =
-            FoldedStacks::from_lines(&[("sh;main;f<int>", 3), ("sh;main", 1), ("ls;x_[k]", 4)]);
+        let stacks = FoldedStacks::from_folded_lines(&[
+            ("sh;main;f<int>", 3),
+            ("sh;main", 1),
+            ("ls;x_[k]", 4),
+        ]);
         let text = render_flamegraph_svg(&stacks, "a & b\u{ffff}").expect("a picture");
         let line = |name: &str| {
             let title = format!("<title>{name} (");
@@ -268,7 +276,7 @@ mod tests {
 
     #[test]
     fn r1_10_too_narrow_functions_are_left_out() {
-        let stacks = FoldedStacks::from_lines(&[("a;b", 1_000_000), ("a;c;d", 1)]);
+        let stacks = FoldedStacks::from_folded_lines(&[("a;b", 1_000_000), ("a;c;d", 1)]);
         let text = render_flamegraph_svg(&stacks, "").expect("a picture");
         assert!(text.contains("<title>b (") && !text.contains("<title>c ("));
     }

@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn live_fuzz_keys() {
         let parts = ["\x1b", "[", "O", "A", "~", "1", ";", "é", "q", "\r", "\x7f"];
-        fuzz::Fuzzer::new("keys").run(fuzz::words(&parts), |bytes| {
+        fuzz::Fuzzer::new("keys").run(fuzz::word_inputs(&parts), |bytes| {
             let mut left = bytes.to_vec();
             take_complete_keys(&mut left);
             // The number of bytes that take_complete_keys() keeps for an incomplete key is bounded,

@@ -177,14 +177,16 @@ impl LiveTerminal {
     /// Waits for keys, a signal or a new size of the terminal, until the time `until`.
     pub fn wait_for_event(&mut self, until: Option<Instant>) -> io::Result<TerminalEvent> {
         let input = [self.raw_terminal.input.as_fd()];
-        Ok(match self.event_loop.wait_for(until, &input)? {
-            WakeReason::Interrupted | WakeReason::Terminated(_) => TerminalEvent::End,
-            WakeReason::Ready => self.read_keys()?,
-            WakeReason::Resized => TerminalEvent::Resized,
-            WakeReason::Timeout | WakeReason::Child | WakeReason::SwitchOutput => {
-                TerminalEvent::Timeout
-            }
-        })
+        Ok(
+            match self.event_loop.wait_for_readable_files(until, &input)? {
+                WakeReason::Interrupted | WakeReason::Terminated(_) => TerminalEvent::End,
+                WakeReason::Ready => self.read_keys()?,
+                WakeReason::Resized => TerminalEvent::Resized,
+                WakeReason::Timeout | WakeReason::Child | WakeReason::SwitchOutput => {
+                    TerminalEvent::Timeout
+                }
+            },
+        )
     }
 
     fn read_keys(&mut self) -> io::Result<TerminalEvent> {

@@ -4,9 +4,11 @@
 
 use std::fmt::Write;
 
-use ppa::{micros, whole_micros, Task, PRMPTCTXTCNT, PRMPTPRICNT, RSCHEDCNT, SCHEDOUTCNT};
+use ppa::{
+    ticks_to_micros, ticks_to_whole_micros, Task, PRMPTCTXTCNT, PRMPTPRICNT, RSCHEDCNT, SCHEDOUTCNT,
+};
 
-use crate::hotplug::online_cpus;
+use crate::hotplug::read_online_cpus;
 
 /// System-wide values that are printed together with a task's values.
 pub struct SystemWideValues {
@@ -20,14 +22,14 @@ pub struct SystemWideValues {
 
 /// Returns the number of CPUs that are online.
 pub fn count_online_cpus() -> Option<u32> {
-    u32::try_from(online_cpus().ok()?.len()).ok()
+    u32::try_from(read_online_cpus().ok()?.len()).ok()
 }
 
 /// Formats the values of a task below their titles, in columns of equal width.
 pub fn format_task_values(task: &Task, machine: &SystemWideValues) -> String {
     let khz = machine.tick_khz;
-    let whole = |ticks: u64| whole_micros(ticks, khz);
-    let average = |ticks: f64| format!("{:.3}", ticks * micros(1, khz));
+    let whole = |ticks: u64| ticks_to_whole_micros(ticks, khz);
+    let average = |ticks: f64| format!("{:.3}", ticks * ticks_to_micros(1, khz));
     let value = |n: usize| task.values[n].to_string();
     // The user time is the difference of rounded values, so that the user time and the system time
     // add up to the total time.
@@ -45,11 +47,11 @@ pub fn format_task_values(task: &Task, machine: &SystemWideValues) -> String {
             ("Scho", value(SCHEDOUTCNT)),
             ("Prmpt-Pri", value(PRMPTPRICNT)),
             ("Prmpt-Exp", value(PRMPTCTXTCNT)),
-            ("Avg-Latency", average(task.avg_latency())),
+            ("Avg-Latency", average(task.average_latency_ticks())),
         ],
         vec![
             ("Sys-Idle", idle.unwrap_or_else(|| "-".to_owned())),
-            ("Avg-Ctxt-Dur", average(task.avg_switch())),
+            ("Avg-Ctxt-Dur", average(task.average_switch_ticks())),
         ],
     ];
     let cells = groups.iter().flatten();

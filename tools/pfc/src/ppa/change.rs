@@ -4,12 +4,12 @@
 
 use std::collections::HashMap;
 
-use ppa::{delta, micros, Cpu, Task, INTCNT, SYSCALLCNT};
+use ppa::{count_increment, ticks_to_micros, Cpu, Task, INTCNT, SYSCALLCNT};
 use serde_json::{json, Value};
 
 use crate::ppa::args::TaskSortKey;
 use crate::ppa::{cpus, tasks, values_json};
-use crate::report::percent;
+use crate::report::percent_of_total;
 
 /// Column titles of the table of tasks.
 pub const TASK_TABLE_TITLES: &str =
@@ -52,7 +52,7 @@ impl AccountingChange {
         let earlier = earlier.chain(std::iter::repeat(Cpu::default()));
         Self {
             tick_khz: khz,
-            elapsed_ticks: delta(now.read_at_ticks, before.read_at_ticks),
+            elapsed_ticks: count_increment(now.read_at_ticks, before.read_at_ticks),
             tasks: now.tasks.iter().map(since).filter(busy).collect(),
             cpus: now
                 .cpus
@@ -64,7 +64,7 @@ impl AccountingChange {
     }
 
     fn elapsed_seconds(&self) -> f64 {
-        micros(self.elapsed_ticks, self.tick_khz) / 1e6
+        ticks_to_micros(self.elapsed_ticks, self.tick_khz) / 1e6
     }
 
     pub fn format_title(&self, by: TaskSortKey) -> String {
@@ -99,7 +99,7 @@ impl AccountingChange {
     }
 
     fn format_task_line(&self, task: &Task) -> String {
-        let share = |ticks: u64| percent(ticks, self.elapsed_ticks as f64);
+        let share = |ticks: u64| percent_of_total(ticks, self.elapsed_ticks as f64);
         // Converts a count to a rate per second.
         let rate = |count: u64| match self.elapsed_seconds() {
             seconds if seconds > 0.0 => count as f64 / seconds,
@@ -112,8 +112,10 @@ impl AccountingChange {
             share(task.system()),
             share(task.interrupts()),
             share(task.waiting()),
-            tasks::format_microseconds(task.avg_latency() * micros(1, self.tick_khz)),
-            rate(task.involuntary()),
+            tasks::format_microseconds(
+                task.average_latency_ticks() * ticks_to_micros(1, self.tick_khz)
+            ),
+            rate(task.involuntary_switches()),
             rate(task.values[INTCNT]),
             rate(task.values[SYSCALLCNT]),
             tasks::task_display_name(task),

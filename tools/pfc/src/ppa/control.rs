@@ -6,7 +6,7 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use ppa::{Device, Info, DEVICE};
+use ppa::{Device, Info, PPA_DEVICE_PATH};
 
 use crate::error::Failure;
 use crate::module;
@@ -42,7 +42,7 @@ impl AccountingControlFiles {
     /// Switches the accounting of all tasks on or off. Does not change the number of CPUs in a
     /// group.
     fn set_accounting_of_all_tasks(&self, on: bool) -> Result<(), Failure> {
-        let text = text_file::read(&self.flags_path)
+        let text = text_file::read_text_escaping_non_utf8(&self.flags_path)
             .map_err(|e| control_file_failure(&self.flags_path, &e))?;
         let Some(scaling) = parse_cpus_per_group(&text) else {
             return Err(Failure::Refused(format!(
@@ -74,7 +74,7 @@ impl AccountingControlFiles {
 
     /// Returns the IDs of the individually accounted tasks. Returns `None` without CAP_PERFMON.
     fn read_individual_pids(&self) -> Option<Vec<u32>> {
-        let text = text_file::read(&self.tasks_path).ok()?;
+        let text = text_file::read_text_escaping_non_utf8(&self.tasks_path).ok()?;
         let first = |line: &str| line.split_whitespace().next()?.parse().ok();
         Some(text.lines().filter_map(first).collect())
     }
@@ -114,7 +114,7 @@ fn control_file_failure(path: &Path, error: &io::Error) -> Failure {
 }
 
 pub fn turn_accounting_on(args: &OnArgs, out: &mut Out) -> Result<(), Failure> {
-    module::load("ppa", DEVICE);
+    module::load_if_device_missing("ppa", PPA_DEVICE_PATH);
     let control = AccountingControlFiles::new();
     if !args.levels.is_empty() {
         control.write_accounting_levels(&args.levels)?;

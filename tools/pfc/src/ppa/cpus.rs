@@ -2,12 +2,12 @@
 
 //! Prints tables of the accounting values of CPUs.
 
-use ppa::{micros, Cpu, CpuValue};
+use ppa::{ticks_to_micros, Cpu, CpuValue};
 
 use crate::error::Failure;
 use crate::output::Out;
 use crate::ppa::tasks::format_microseconds;
-use crate::report::percent;
+use crate::report::percent_of_total;
 use crate::table::Table;
 
 /// The softirqs that have columns in the table, each with the column's title, its time and its
@@ -51,7 +51,7 @@ pub fn print_cpu_table(
         let mut cells = vec![name.clone()];
         for (_, time, count) in SOFTIRQ_COLUMNS {
             cells.push(cpu.get(count).to_string());
-            cells.push(format_microseconds(micros(cpu.get(time), khz)));
+            cells.push(format_microseconds(ticks_to_micros(cpu.get(time), khz)));
         }
         table.add_row(cells, None);
     }
@@ -59,7 +59,7 @@ pub fn print_cpu_table(
 }
 
 fn format_cpu_row(name: &str, cpu: &Cpu, khz: u32) -> Vec<String> {
-    let ms = |value: CpuValue| format!("{:.3}", micros(cpu.get(value), khz) / 1000.0);
+    let ms = |value: CpuValue| format!("{:.3}", ticks_to_micros(cpu.get(value), khz) / 1000.0);
     let mut cells = vec![name.to_owned()];
     for value in [
         CpuValue::User,
@@ -67,7 +67,7 @@ fn format_cpu_row(name: &str, cpu: &Cpu, khz: u32) -> Vec<String> {
         CpuValue::Interrupts,
         CpuValue::Idle,
     ] {
-        let share = percent(cpu.get(value), cpu.total() as f64);
+        let share = percent_of_total(cpu.get(value), cpu.total() as f64);
         cells.extend([ms(value), format!("{share:.2}%")]);
     }
     cells.push(ms(CpuValue::Softirq));
@@ -85,7 +85,7 @@ fn format_cpu_row(name: &str, cpu: &Cpu, khz: u32) -> Vec<String> {
 /// calls, in interrupts, and idle time.
 pub fn format_cpu_summary(cpus: &[Cpu]) -> String {
     let sum = Cpu::sum(cpus);
-    let share = |value: CpuValue| percent(sum.get(value), sum.total() as f64);
+    let share = |value: CpuValue| percent_of_total(sum.get(value), sum.total() as f64);
     format!(
         "{:.1}% user, {:.1}% system, {:.1}% interrupts, {:.1}% idle",
         share(CpuValue::User),

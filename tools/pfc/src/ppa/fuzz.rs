@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use fuzz::{changed, words, Fuzzer};
+use fuzz::{changed_inputs, word_inputs, Fuzzer};
 use ppa::{Info, Task};
 
 use super::control::parse_cpus_per_group;
@@ -53,8 +53,8 @@ fn r4_2_fuzz_recordings() {
     text.push('\n');
     assert!(Timeline::parse(text.as_bytes()).is_ok());
     let fuzzer = Fuzzer::new("ppa recording").stack_size(FUZZ_STACK_BYTES);
-    let fuzzer = fuzzer.memory(64 << 20, MAX_MEMORY_PER_INPUT_BYTE);
-    fuzzer.run(changed(&[text.into_bytes()]), parse_and_show_input);
+    let fuzzer = fuzzer.memory_limit(64 << 20, MAX_MEMORY_PER_INPUT_BYTE);
+    fuzzer.run(changed_inputs(&[text.into_bytes()]), parse_and_show_input);
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn r4_2_fuzz_recordings_with_extreme_values() {
         "\n",
     ];
     let fuzzer = Fuzzer::new("parts of a ppa recording").stack_size(FUZZ_STACK_BYTES);
-    fuzzer.run(words(&parts), |bytes| {
+    fuzzer.run(word_inputs(&parts), |bytes| {
         parse_and_show_input(bytes);
         parse_and_show_input(&[head.as_bytes(), bytes].concat());
     });

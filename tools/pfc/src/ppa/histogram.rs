@@ -2,12 +2,12 @@
 
 //! Prints a histogram of a task's latencies from wakeup to run.
 
-use ppa::{micros, Task, NR_LATENCIES, TASK_LATENCIES};
+use ppa::{ticks_to_micros, Task, NR_LATENCIES, TASK_LATENCIES};
 
 use crate::error::Failure;
 use crate::output::Out;
 use crate::ppa::tasks::format_microseconds;
-use crate::report::percent;
+use crate::report::percent_of_total;
 
 /// Length of the longest bar of the histogram, in characters.
 const MAX_BAR_CHARS: usize = 40;
@@ -40,14 +40,14 @@ fn format_histogram_lines(task: &Task, khz: u32) -> Vec<String> {
     let (all, counted) = (task.wakeups(), task.histogram_wakeups());
     let max = task.latencies.iter().copied().max().unwrap_or(0).max(1);
     let digits = max.to_string().len();
-    let average = format_microseconds(task.avg_latency() * micros(1, khz));
+    let average = format_microseconds(task.average_latency_ticks() * ticks_to_micros(1, khz));
     let note = match counted < all {
         true => format!("; the histogram counts {counted} of them"),
         false => String::new(),
     };
     let mut lines = vec![format!("{all} wakeups, average latency {average}{note}")];
     for (range, n) in LATENCY_RANGES.iter().zip(&task.latencies) {
-        let share = percent(*n, counted as f64);
+        let share = percent_of_total(*n, counted as f64);
         let bar = (*n as f64 / max as f64 * MAX_BAR_CHARS as f64).ceil() as usize;
         let bar = "#".repeat(bar.min(MAX_BAR_CHARS));
         let line = format!("{range:>15}  {n:>digits$}  {share:>6.2}%  {bar}");

@@ -13,13 +13,13 @@ use ratatui::widgets::Paragraph;
 
 use crate::error::{Failure, TryingTo};
 use crate::live::keys::Key;
-use crate::live::{self, next_due, Screen};
+use crate::live::{self, next_update_time, LiveScreen};
 use crate::output::Out;
 use crate::ppa::args::{PpaArgs, TaskSortKey};
 use crate::ppa::change::{AccountingChange, AccountingSample, TASK_TABLE_TITLES};
 use crate::ppa::cpus;
 use crate::stat::event_loop::EventLoop;
-use crate::stat::WAIT;
+use crate::stat::WAIT_FOR_SIGNALS_ACTION;
 
 /// Default number of rows of a table that is written to a pipe.
 const DEFAULT_PIPE_ROWS: usize = 20;
@@ -107,7 +107,7 @@ pub fn run_top(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
         },
         last_change: None,
     };
-    live::run(&mut screen, args.times)
+    live::run_live_screen(&mut screen, args.times)
 }
 
 fn run_plain_top(
@@ -120,8 +120,11 @@ fn run_plain_top(
     let mut due = Instant::now();
     let mut nr_tables = 0;
     while args.times.is_none_or(|times| nr_tables < times) {
-        due = next_due(due, delay, Instant::now());
-        if !event_loop.sleep_until(due).trying_to(WAIT)? {
+        due = next_update_time(due, delay, Instant::now());
+        if !event_loop
+            .sleep_until(due)
+            .trying_to(WAIT_FOR_SIGNALS_ACTION)?
+        {
             break;
         }
         let Some(mut change) = reader.next_change()? else {
@@ -135,7 +138,7 @@ fn run_plain_top(
             writeln!(
                 out,
                 "{}",
-                out.paint(crate::output::Style::Title, TASK_TABLE_TITLES)
+                out.paint(crate::output::TextStyle::Title, TASK_TABLE_TITLES)
             )?;
             for line in lines {
                 writeln!(out, "{line}")?;
@@ -208,7 +211,7 @@ fn format_screen_lines(
     lines
 }
 
-impl Screen for PpaTopScreen {
+impl LiveScreen for PpaTopScreen {
     fn draw(&mut self, frame: &mut ratatui::Frame<'_>) {
         let change = self.last_change.as_mut();
         let mut lines = format_screen_lines(
@@ -225,11 +228,11 @@ impl Screen for PpaTopScreen {
         self.key_settings.apply_key(key)
     }
 
-    fn interval(&self) -> Option<Duration> {
+    fn update_interval(&self) -> Option<Duration> {
         (!self.key_settings.is_paused).then_some(self.delay)
     }
 
-    fn update(&mut self) -> Result<ControlFlow<()>, Failure> {
+    fn update_values(&mut self) -> Result<ControlFlow<()>, Failure> {
         Ok(match self.reader.next_change()? {
             Some(change) => {
                 self.last_change = Some(change);

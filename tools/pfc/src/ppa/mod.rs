@@ -34,7 +34,7 @@ use ppa::{Device, Error, Info, Task};
 use serde_json::json;
 
 use crate::error::Failure;
-use crate::output::{Out, Style};
+use crate::output::{Out, TextStyle};
 use crate::ppa::args::{PpaArgs, PpaCommand};
 use crate::text_file;
 
@@ -53,7 +53,7 @@ pub fn run(args: &PpaArgs, file: Option<&Path>, out: &mut Out) -> Result<(), Fai
 
 /// Returns true if `pfc ppa` with the arguments `args` writes output continuously, as `--top` and
 /// `record` do.
-pub fn is_stream(args: &PpaArgs) -> bool {
+pub fn writes_continuously(args: &PpaArgs) -> bool {
     args.top || matches!(args.command, Some(PpaCommand::Record(_)))
 }
 
@@ -72,7 +72,7 @@ fn read_task_again(device: &Device, pid: u32) -> Result<Option<Task>, Failure> {
 
 /// Returns true if a task does not exist, or has exited but was not reaped yet.
 fn has_exited(pid: u32) -> bool {
-    match text_file::read(format!("/proc/{pid}/stat")) {
+    match text_file::read_text_escaping_non_utf8(format!("/proc/{pid}/stat")) {
         // In /proc/PID/stat, the state follows the name of the task. The name is in parentheses,
         // and can contain parentheses itself.
         Ok(stat) => stat
@@ -115,7 +115,7 @@ fn print_selected_tasks(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
         }
         if tasks.len() > 1 || args.histogram {
             let title = format!("{} {}", task.pid, visible::escape(&task.name()));
-            writeln!(out, "{}", out.paint(Style::Dim, &title))?;
+            writeln!(out, "{}", out.paint(TextStyle::Dim, &title))?;
         }
         match args.histogram {
             true => histogram::print_latency_histogram(task, info.khz, out)?,

@@ -8,11 +8,11 @@ use ppa::{Device, Info, Task};
 use serde_json::{json, Value};
 
 use crate::error::{Failure, TryingTo};
-use crate::live::next_due;
+use crate::live::next_update_time;
 use crate::output::Out;
 use crate::ppa::args::RecordArgs;
 use crate::stat::event_loop::EventLoop;
-use crate::stat::WAIT;
+use crate::stat::WAIT_FOR_SIGNALS_ACTION;
 
 pub fn run(args: &RecordArgs, out: &mut Out) -> Result<(), Failure> {
     let device = Device::open()?;
@@ -33,9 +33,12 @@ pub fn run(args: &RecordArgs, out: &mut Out) -> Result<(), Failure> {
     file.write_line(&task_record_json(&first), 1)?;
     let mut due = begin;
     while end.is_none_or(|end| Instant::now() < end) {
-        due = next_due(due, delay, Instant::now());
+        due = next_update_time(due, delay, Instant::now());
         let until = end.map_or(due, |end| end.min(due));
-        if !event_loop.sleep_until(until).trying_to(WAIT)? {
+        if !event_loop
+            .sleep_until(until)
+            .trying_to(WAIT_FOR_SIGNALS_ACTION)?
+        {
             break;
         }
         let Some(task) = super::read_task_again(&device, args.pid)? else {

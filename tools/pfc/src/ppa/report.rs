@@ -8,16 +8,16 @@ use serde_json::{json, Value};
 
 use crate::error::Failure;
 use crate::input_file;
-use crate::output::{Out, Style};
+use crate::output::{Out, TextStyle};
 use crate::ppa::args::ReportArgs;
 use crate::ppa::svg;
 use crate::ppa::timeline::{Timeline, TimelineInterval, TIME_PART_NAMES};
-use crate::table::{Align, Table};
+use crate::table::{ColumnAlign, Table};
 
 pub fn run(args: &ReportArgs, to_file: bool, out: &mut Out) -> Result<(), Failure> {
     let path = visible::escape_path(&args.file);
     // A recording begins with a JSON object, so its first byte is `{`.
-    let bytes = input_file::read(&args.file, b"{").map_err(|e| match e.kind() {
+    let bytes = input_file::read_if_begins_with(&args.file, b"{").map_err(|e| match e.kind() {
         ErrorKind::NotFound => Failure::Refused(format!(
             "{path}: no such file; create it with pfc ppa record PID -o FILE"
         )),
@@ -37,17 +37,17 @@ pub fn run(args: &ReportArgs, to_file: bool, out: &mut Out) -> Result<(), Failur
 
 pub(super) fn print_timeline_table(timeline: &Timeline, out: &mut Out) -> Result<(), Failure> {
     let title = format!("{} {}", timeline.pid, visible::escape(&timeline.task_name));
-    writeln!(out, "{}", out.paint(Style::Dim, &title))?;
+    writeln!(out, "{}", out.paint(TextStyle::Dim, &title))?;
     let mut table = Table::new().with_columns(">FROM s|>TO s");
     for part in TIME_PART_NAMES {
-        table = table.with_column(format!("{} %", part.to_uppercase()), Align::Right);
+        table = table.with_column(format!("{} %", part.to_uppercase()), ColumnAlign::Right);
     }
     for interval in &timeline.intervals {
         table.add_row(format_interval_cells(timeline, interval), None);
     }
     table.add_row(
         format_interval_cells(timeline, &timeline.total_interval()),
-        Some(Style::Title),
+        Some(TextStyle::Title),
     );
     table.print(out)
 }

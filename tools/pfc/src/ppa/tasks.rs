@@ -5,10 +5,12 @@
 use std::cmp::Reverse;
 
 use perfcounters::Unit;
-use ppa::{micros, Task, INTCNT, SCHEDOUTCNT, SYSCALLCNT, TASK_ENDED, TASK_KERNEL, TASK_RUNNING};
+use ppa::{
+    ticks_to_micros, Task, INTCNT, SCHEDOUTCNT, SYSCALLCNT, TASK_ENDED, TASK_KERNEL, TASK_RUNNING,
+};
 
 use crate::error::Failure;
-use crate::output::{Out, Style};
+use crate::output::{Out, TextStyle};
 use crate::ppa::args::TaskSortKey;
 use crate::table::Table;
 use crate::units::ScaledUnit;
@@ -19,7 +21,7 @@ pub fn format_microseconds(micros: f64) -> String {
         unit: Unit::Seconds,
         exponent: -6,
     };
-    unit.format_amount(micros)
+    unit.format_scaled_amount(micros)
 }
 
 /// Returns the name of a task with control characters made visible. The name of a kernel thread is
@@ -39,8 +41,8 @@ pub fn sort_tasks(tasks: &mut [Task], by: TaskSortKey) {
         TaskSortKey::Time => task.total(),
         // The bit patterns of non-negative floating-point numbers have the same order as the
         // numbers.
-        TaskSortKey::Latency => task.avg_latency().to_bits(),
-        TaskSortKey::Involuntary => task.involuntary(),
+        TaskSortKey::Latency => task.average_latency_ticks().to_bits(),
+        TaskSortKey::Involuntary => task.involuntary_switches(),
         TaskSortKey::Irq => task.interrupts(),
         TaskSortKey::Syscalls => task.values[SYSCALLCNT],
     };
@@ -58,10 +60,10 @@ pub fn print_task_table(tasks: &[Task], khz: u32, out: &mut Out) -> Result<(), F
     table.print(out)
 }
 
-fn format_task_row(task: &Task, khz: u32) -> (Vec<String>, Option<Style>) {
-    let ticks = |ticks: u64| format_microseconds(micros(ticks, khz));
+fn format_task_row(task: &Task, khz: u32) -> (Vec<String>, Option<TextStyle>) {
+    let ticks = |ticks: u64| format_microseconds(ticks_to_micros(ticks, khz));
     let (state, style) = match (task.has_flag(TASK_ENDED), task.has_flag(TASK_RUNNING)) {
-        (true, _) => ("ended", Some(Style::Dim)),
+        (true, _) => ("ended", Some(TextStyle::Dim)),
         (false, true) => ("running", None),
         (false, false) => ("", None),
     };
@@ -71,9 +73,9 @@ fn format_task_row(task: &Task, khz: u32) -> (Vec<String>, Option<Style>) {
         ticks(task.system()),
         ticks(task.interrupts()),
         ticks(task.waiting()),
-        format_microseconds(task.avg_latency() * micros(1, khz)),
+        format_microseconds(task.average_latency_ticks() * ticks_to_micros(1, khz)),
         task.values[SCHEDOUTCNT].to_string(),
-        task.involuntary().to_string(),
+        task.involuntary_switches().to_string(),
         task.values[INTCNT].to_string(),
         task.values[SYSCALLCNT].to_string(),
         task_display_name(task),

@@ -3,7 +3,7 @@
 //! Parses a recording of `pfc ppa record` into a list of intervals, each with the parts of the
 //! task's time.
 
-use ppa::{micros, Task, NR_LATENCIES, NR_VALUES};
+use ppa::{ticks_to_micros, Task, NR_LATENCIES, NR_VALUES};
 use serde_json::Value;
 
 /// Names of the parts of a task's time.
@@ -29,7 +29,7 @@ impl TimelineInterval {
     /// Returns the percentage of the interval that the task spent in the part with index `part` in
     /// [`TIME_PART_NAMES`].
     pub fn percent_of_part(&self, part: usize) -> f64 {
-        crate::report::percent(self.part_ticks[part], self.span_ticks() as f64)
+        crate::report::percent_of_total(self.part_ticks[part], self.span_ticks() as f64)
     }
 
     /// Merges this interval of the recording with the next interval.
@@ -136,7 +136,7 @@ impl Timeline {
     }
 
     pub fn ticks_to_seconds(&self, ticks: u64) -> f64 {
-        micros(ticks, self.tick_khz) / 1e6
+        ticks_to_micros(ticks, self.tick_khz) / 1e6
     }
 }
 

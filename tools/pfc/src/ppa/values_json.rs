@@ -3,8 +3,8 @@
 //! Converts the values of process accounting to JSON, with exact times in ticks.
 
 use ppa::{
-    micros, Cpu, Info, Task, LEVEL_IRQ, LEVEL_SCHED, LEVEL_SWITCH, LEVEL_SYSCALL, NR_CPU_VALUES,
-    NR_VALUES, TASK_ENDED, TASK_KERNEL, TASK_LATENCIES, TASK_RUNNING,
+    ticks_to_micros, Cpu, Info, Task, LEVEL_IRQ, LEVEL_SCHED, LEVEL_SWITCH, LEVEL_SYSCALL,
+    NR_CPU_VALUES, NR_VALUES, TASK_ENDED, TASK_KERNEL, TASK_LATENCIES, TASK_RUNNING,
 };
 use serde_json::{json, Map, Value};
 
@@ -69,8 +69,8 @@ pub fn task_json(task: &Task, khz: u32) -> Value {
         "user": task.user(),
         "runq": task.runq,
         "latencies": latencies,
-        "average_latency_us": task.avg_latency() * micros(1, khz),
-        "average_switch_us": task.avg_switch() * micros(1, khz),
+        "average_latency_us": task.average_latency_ticks() * ticks_to_micros(1, khz),
+        "average_switch_us": task.average_switch_ticks() * ticks_to_micros(1, khz),
         "signals": task.signals.to_vec(),
     })
 }

@@ -188,13 +188,13 @@ mod tests {
     use perfmon::ring::Sample;
 
     use super::*;
-    use crate::data::{encode_file, Attribute, Encoder};
+    use crate::data::{encode_perf_data, EventAttribute, RecordEncoder};
 
     fn encode_file_with_events(nr_events: usize) -> Vec<u8> {
-        let events = vec![Attribute::default(); nr_events];
-        let mut encoder = Encoder::default();
-        encoder.sample(&Sample::default(), 0);
-        encode_file(&events, false, &[&encoder.bytes])
+        let events = vec![EventAttribute::default(); nr_events];
+        let mut encoder = RecordEncoder::default();
+        encoder.encode_sample(&Sample::default(), 0);
+        encode_perf_data(&events, false, &[&encoder.bytes])
     }
 
     #[test]

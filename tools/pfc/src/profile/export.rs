@@ -15,8 +15,8 @@ use prost::Message;
 use super::Profile;
 
 /// Writes the samples of all events in the processed format of the Firefox Profiler, as JSON.
-pub fn write_firefox(profile: &Profile, to: &mut impl Write) -> io::Result<()> {
-    let first = profile.samples.first().map_or(0, |s| s.time);
+pub fn write_firefox_profile(profile: &Profile, to: &mut impl Write) -> io::Result<()> {
+    let first = profile.samples.first().map_or(0, |s| s.time_ns);
     let at = |time: u64| Timestamp::from_nanos_since_reference(time.saturating_sub(first));
     let mut output = fxprof_processed_profile::Profile::new(
         "pfc record",
@@ -34,22 +34,22 @@ pub fn write_firefox(profile: &Profile, to: &mut impl Write) -> io::Result<()> {
         let (pid, tid) = (sample.pid as u32, sample.tid as u32);
         let process = *processes
             .entry(pid)
-            .or_insert_with(|| output.add_process(&sample.command, pid, at(sample.time)));
+            .or_insert_with(|| output.add_process(&sample.command, pid, at(sample.time_ns)));
         // The thread name is part of the key. If an exec has changed the name, or if a later thread
         // with another name has the same ID, the samples are shown in a separate thread.
         let key = (pid, tid, &*sample.command);
         let thread = *threads.entry(key).or_insert_with(|| {
-            let thread = output.add_thread(process, tid, at(sample.time), pid == tid);
+            let thread = output.add_thread(process, tid, at(sample.time_ns), pid == tid);
             output.set_thread_name(thread, &sample.command);
             thread
         });
         let frames: Vec<FrameInfo> = profile
-            .stack(sample)
+            .frames_of_sample(sample)
             .rev()
             .map(|frame| {
-                let name = match frame.is_known() {
-                    true => frame.marked_symbol(),
-                    false => format!("{:#x} ({})", frame.address, frame.short_object()),
+                let name = match frame.has_known_symbol() {
+                    true => frame.symbol_with_inlined_mark(),
+                    false => format!("{:#x} ({})", frame.address, frame.object_file_name()),
                 };
                 FrameInfo {
                     frame: Frame::Label(output.intern_string(&name)),
@@ -59,7 +59,7 @@ pub fn write_firefox(profile: &Profile, to: &mut impl Write) -> io::Result<()> {
             })
             .collect();
         let stack = output.intern_stack_frames(thread, frames.into_iter());
-        output.add_sample(thread, at(sample.time), stack, CpuDelta::ZERO, 1);
+        output.add_sample(thread, at(sample.time_ns), stack, CpuDelta::ZERO, 1);
     }
     let json = serde_json::to_string(&output)?;
     to.write_all(visible::escape_json(&json).as_bytes())
@@ -70,7 +70,7 @@ fn median_sample_interval_ns(profile: &Profile) -> u64 {
     let mut gaps: Vec<u64> = profile
         .samples
         .windows(2)
-        .map(|two| two[1].time.saturating_sub(two[0].time))
+        .map(|two| two[1].time_ns.saturating_sub(two[0].time_ns))
         .collect();
     gaps.sort_unstable();
     gaps.get(gaps.len() / 2).copied().unwrap_or(0).max(1)
@@ -189,7 +189,7 @@ impl StringTable {
 /// Writes a pprof profile without compression. An entry of the profile stands for all samples with
 /// the same stack, thread name and thread ID. The values of an entry are the number of its samples
 /// and, for each event, the sum of the samples' periods.
-pub fn write_pprof(profile: &Profile, to: &mut impl Write) -> io::Result<()> {
+pub fn write_pprof_profile(profile: &Profile, to: &mut impl Write) -> io::Result<()> {
     let mut strings = StringTable(HashMap::new(), Vec::new());
     strings.intern("");
     let mut output = proto::Profile::default();
@@ -257,7 +257,7 @@ pub fn write_pprof(profile: &Profile, to: &mut impl Write) -> io::Result<()> {
         });
     }
     if let [first, .., last] = &profile.samples[..] {
-        output.duration_nanos = last.time.saturating_sub(first.time) as i64;
+        output.duration_nanos = last.time_ns.saturating_sub(first.time_ns) as i64;
     }
     output.string_table = strings.1;
     to.write_all(&output.encode_to_vec())
@@ -267,13 +267,13 @@ pub fn write_pprof(profile: &Profile, to: &mut impl Write) -> io::Result<()> {
 #[allow(clippy::disallowed_methods, reason = "texts of the tests")]
 mod tests {
     use super::*;
-    use crate::profile::tests::synthetic;
+    use crate::profile::tests::synthetic_profile;
     use crate::profile::Sample;
 
     #[test]
     fn r1_10_pprof_has_all_samples() {
         let mut bytes = Vec::new();
-        write_pprof(&synthetic(), &mut bytes).expect("room");
+        write_pprof_profile(&synthetic_profile(), &mut bytes).expect("room");
         let output = proto::Profile::decode(&bytes[..]).expect("a profile");
         let text = |n: i64| output.string_table[n as usize].as_str();
         let kinds: Vec<&str> = output.sample_type.iter().map(|t| text(t.kind)).collect();
@@ -293,10 +293,10 @@ mod tests {
 
     #[test]
     fn r1_10_firefoxs_profile_has_control_characters_as_escape_sequences() {
-        let mut profile = synthetic();
+        let mut profile = synthetic_profile();
         profile.samples[0].command = "\u{9b}31m".into();
         let mut bytes = Vec::new();
-        write_firefox(&profile, &mut bytes).expect("room");
+        write_firefox_profile(&profile, &mut bytes).expect("room");
         let text = String::from_utf8(bytes).expect("text");
         assert!(text.contains(r#""\u009b31m""#) && !text.contains('\u{9b}'));
     }
@@ -304,18 +304,18 @@ mod tests {
     #[test]
     fn r1_10_firefoxs_profile_has_threads_and_stacks() {
         let mut bytes = Vec::new();
-        let mut profile = synthetic();
+        let mut profile = synthetic_profile();
         // A sample of process 1, and a sample of a process that has no ID.
         for id in [1, -1] {
             profile.samples.push(Sample {
-                time: 6_000_000,
+                time_ns: 6_000_000,
                 pid: id,
                 tid: id,
                 command: format!(":{id}").into(),
                 ..profile.samples[0].clone()
             });
         }
-        write_firefox(&profile, &mut bytes).expect("room");
+        write_firefox_profile(&profile, &mut bytes).expect("room");
         let all: serde_json::Value = serde_json::from_slice(&bytes).expect("JSON");
         assert_eq!(all["meta"]["product"], "pfc record");
         let threads = all["threads"].as_array().expect("a list");

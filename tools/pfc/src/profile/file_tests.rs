@@ -14,12 +14,12 @@ use perfmon::ring::Sample;
 use super::address_space::MAX_COPIED_REGIONS;
 use super::fuzz::{encode_elf_file, read_test_profile, write_temporary_file};
 use super::read::read_profile;
-use super::{Profile, Reader};
+use super::{Profile, ProfileReader};
 use crate::data::fixtures::{region, sample, sample_id, test_event};
-use crate::data::record::Region;
-use crate::data::{encode_file, encode_file_of, Encoder, SampleId};
+use crate::data::record::ExecutableMapping;
+use crate::data::{encode_perf_data, encode_perf_data_of_kernel, RecordEncoder, SampleId};
 use crate::kernel_identity::KernelIdentity;
-use crate::record::now;
+use crate::record::monotonic_now_ns;
 
 /// Returns an ELF file without a build ID, which has functions of these names at 0x1100, 0x1180 and
 /// so on.
@@ -47,19 +47,19 @@ fn sampled_function_name(file: &Path) -> String {
 }
 
 /// Returns a file with a sample of process `pid` in the program at `path`, which has no build ID.
-/// The program was mapped at the time `mapped_at`, on the clock of [`now`].
+/// The program was mapped at the time `mapped_at`, on the clock of [`monotonic_now_ns`].
 fn encode_sample_in_program(path: &Path, pid: u32, mapped_at: u64) -> Vec<u8> {
     let metadata = fs::metadata(path).expect("a file");
     let device = metadata.dev();
-    let mut encoder = Encoder::default();
-    let region = Region {
+    let mut encoder = RecordEncoder::default();
+    let region = ExecutableMapping {
         device: (rustix::fs::major(device), rustix::fs::minor(device)),
         inode: metadata.ino(),
         ..region(0x1000, 0x2000, path)
     };
-    encoder.mmap2(&region, &sample_id(pid, mapped_at));
-    encoder.sample(&sample(pid, mapped_at + 1, 0x1110), 1);
-    encode_file(&[test_event()], false, &[&encoder.bytes])
+    encoder.encode_mmap2(&region, &sample_id(pid, mapped_at));
+    encoder.encode_sample(&sample(pid, mapped_at + 1, 0x1110), 1);
+    encode_perf_data(&[test_event()], false, &[&encoder.bytes])
 }
 
 /// Waits until a file that is changed gets a later time: the kernel may take the time of a file
@@ -73,7 +73,7 @@ fn r1_9_a_program_that_was_overwritten_later_gives_no_names() {
     let path = write_temporary_file(&encode_program_with_functions(&["first_hot"]));
     let inode = fs::metadata(&path).expect("a file").ino();
     wait_for_clock_tick();
-    let recorded = write_temporary_file(&encode_sample_in_program(&path, 10, now()));
+    let recorded = write_temporary_file(&encode_sample_in_program(&path, 10, monotonic_now_ns()));
     assert_eq!(sampled_function_name(&recorded), "first_hot");
     wait_for_clock_tick();
     fs::write(&path, encode_program_with_functions(&["other_hot"])).expect("room");
@@ -92,24 +92,24 @@ fn r1_9_a_program_that_was_overwritten_later_gives_no_names() {
 #[test]
 fn r1_9_a_live_display_reads_a_program_again_that_was_overwritten() {
     let path = write_temporary_file(&encode_program_with_functions(&["first_hot"]));
-    let mut reader = Reader::default();
+    let mut reader = ProfileReader::default();
     let mut name = |pid, mapped_at| {
         let samples = encode_sample_in_program(&path, pid, mapped_at);
         reader.add_file(samples).expect("samples");
         let profile = &reader.profile;
         let name = profile.leaf_frame(&profile.samples[0]).symbol.to_string();
-        reader.end_table();
+        reader.drop_shown_samples();
         name
     };
     wait_for_clock_tick();
-    let before = now();
+    let before = monotonic_now_ns();
     assert_eq!(name(10, before), "first_hot");
     wait_for_clock_tick();
     fs::write(&path, encode_program_with_functions(&["other_hot"])).expect("room");
     wait_for_clock_tick();
     // The table that is being made while the program is overwritten may still have old names.
     name(10, before);
-    assert_eq!(name(11, now()), "other_hot");
+    assert_eq!(name(11, monotonic_now_ns()), "other_hot");
     assert_eq!(name(10, before), "[unknown]");
 }
 
@@ -131,12 +131,12 @@ fn r1_9_errors_of_the_system_are_not_blamed_on_the_contents_of_a_file() {
 /// Returns the name of a function in anonymous memory of process `pid`, and the messages of pfc.
 /// The file was recorded on the kernel `kernel`, and the process called exec at the time `exec`.
 fn jit_function_name(kernel: &KernelIdentity, pid: u32, exec: u64) -> (String, Vec<String>) {
-    let mut encoder = Encoder::default();
-    encoder.comm(b"compiler", true, &sample_id(pid, exec));
+    let mut encoder = RecordEncoder::default();
+    encoder.encode_comm(b"compiler", true, &sample_id(pid, exec));
     let memory = region(0x1000, 0x2000, "//anon");
-    encoder.mmap2(&memory, &sample_id(pid, exec + 1));
-    encoder.sample(&sample(pid, exec + 2, 0x1008), 1);
-    let file = encode_file_of(kernel, &[test_event()], false, &[&encoder.bytes]);
+    encoder.encode_mmap2(&memory, &sample_id(pid, exec + 1));
+    encoder.encode_sample(&sample(pid, exec + 2, 0x1008), 1);
+    let file = encode_perf_data_of_kernel(kernel, &[test_event()], false, &[&encoder.bytes]);
     let file = write_temporary_file(&file);
     let (profile, messages) = read_profile(&file, false).expect("samples");
     let name = profile.leaf_frame(&profile.samples[0]).symbol.to_string();
@@ -149,8 +149,8 @@ fn r1_9_a_perf_map_of_another_process_with_the_same_id_gives_no_names() {
     let pid = (1 << 23) + 2;
     let path = format!("/tmp/perf-{pid}.map");
     fs::write(&path, "1000 10 compiled\n").expect("room");
-    let kernel = KernelIdentity::of_running();
-    let exec = now();
+    let kernel = KernelIdentity::of_running_kernel();
+    let exec = monotonic_now_ns();
     let used = jit_function_name(&kernel, pid, exec);
     let (name, messages) = jit_function_name(&kernel, pid, exec + 1_000_000_000);
     let another_boot = KernelIdentity {
@@ -172,22 +172,22 @@ fn r1_15_lost_samples_of_perf_are_counted_once() {
         id: 1,
         ..SampleId::default()
     };
-    let mut encoder = Encoder::default();
-    encoder.sample(&Sample::default(), 1);
-    encoder.lost(3, &id);
+    let mut encoder = RecordEncoder::default();
+    encoder.encode_sample(&Sample::default(), 1);
+    encoder.encode_lost(3, &id);
     // A LOST_SAMPLES record (type 13) is made from a LOST record: the event ID, which precedes the
     // count in a LOST record, is removed, and the type and the size are changed.
     let lost_samples = |count: u64| {
-        let mut record = Encoder::default();
-        record.lost(count, &id);
+        let mut record = RecordEncoder::default();
+        record.encode_lost(count, &id);
         record.bytes.drain(8..16);
         record.bytes[0] = 13;
         record.bytes[6] -= 8;
         record.bytes
     };
     let lost = |records: &[u8]| {
-        let file = encode_file(&[test_event()], false, &[&encoder.bytes, records]);
-        read_test_profile(&file).expect("samples").lost
+        let file = encode_perf_data(&[test_event()], false, &[&encoder.bytes, records]);
+        read_test_profile(&file).expect("samples").nr_lost_records
     };
     assert_eq!(lost(&[]), 3);
     assert_eq!(lost(&lost_samples(3)), 3);
@@ -198,11 +198,11 @@ fn r1_15_lost_samples_of_perf_are_counted_once() {
 /// sample was taken at the first byte of the function `next`, and the other sample was taken in a
 /// function whose return address is this byte.
 fn symbols_at_function_start(program: &Path, is_return_first: bool) -> Vec<String> {
-    let mut encoder = Encoder {
+    let mut encoder = RecordEncoder {
         has_stacks: true,
-        ..Encoder::default()
+        ..RecordEncoder::default()
     };
-    encoder.mmap2(&region(0x1000, 0x2000, program), &sample_id(10, 1));
+    encoder.encode_mmap2(&region(0x1000, 0x2000, program), &sample_id(10, 1));
     let mut stacks = [vec![0x1180], vec![0x9000, 0x1180]];
     if is_return_first {
         stacks.reverse();
@@ -212,11 +212,16 @@ fn symbols_at_function_start(program: &Path, is_return_first: bool) -> Vec<Strin
             frames: frames.clone(),
             ..sample(10, time, frames[0])
         };
-        encoder.sample(&sample, 1);
+        encoder.encode_sample(&sample, 1);
     }
-    let file = encode_file(&[test_event()], true, &[&encoder.bytes]);
+    let file = encode_perf_data(&[test_event()], true, &[&encoder.bytes]);
     let profile = read_test_profile(&file).expect("samples");
-    let symbols = |sample| -> Vec<&str> { profile.stack(sample).map(|f| &*f.symbol).collect() };
+    let symbols = |sample| -> Vec<&str> {
+        profile
+            .frames_of_sample(sample)
+            .map(|f| &*f.symbol)
+            .collect()
+    };
     let stacks = profile.samples.iter().map(symbols);
     stacks.map(|symbols| symbols.join(" ")).collect()
 }
@@ -232,11 +237,11 @@ fn r1_9_call_stacks_do_not_depend_on_the_order_of_samples() {
 
 #[test]
 fn r1_9_a_message_says_that_records_of_processes_were_lost() {
-    let mut encoder = Encoder::default();
+    let mut encoder = RecordEncoder::default();
     encoder.lost_process_records(7, &SampleId::default());
-    let bytes = encode_file(&[test_event()], false, &[&encoder.bytes]);
+    let bytes = encode_perf_data(&[test_event()], false, &[&encoder.bytes]);
     let (profile, messages) = read_profile(&write_temporary_file(&bytes), false).expect("records");
-    assert_eq!(profile.lost, 0);
+    assert_eq!(profile.nr_lost_records, 0);
     assert_eq!(
         messages,
         ["7 records of processes were lost: some names may be missing, or those of an earlier program"]
@@ -248,15 +253,15 @@ fn r1_9_a_message_says_that_processes_lost_inherited_mappings() {
     const NR_INHERITED: usize = 1 << 14;
     let region = |n: u64| region(n << 12, (n + 1) << 12, "/nowhere");
     let messages = |nr_forks: usize| {
-        let mut encoder = Encoder::default();
+        let mut encoder = RecordEncoder::default();
         for n in 1..=NR_INHERITED as u64 {
-            encoder.mmap2(&region(n), &sample_id(1, 1));
+            encoder.encode_mmap2(&region(n), &sample_id(1, 1));
         }
         for pid in 2..2 + nr_forks as u32 {
-            encoder.fork((1, 1), &sample_id(pid, 2));
-            encoder.mmap2(&region(0), &sample_id(pid, 3));
+            encoder.encode_fork((1, 1), &sample_id(pid, 2));
+            encoder.encode_mmap2(&region(0), &sample_id(pid, 3));
         }
-        let bytes = encode_file(&[test_event()], false, &[&encoder.bytes]);
+        let bytes = encode_perf_data(&[test_event()], false, &[&encoder.bytes]);
         let (_, messages) = read_profile(&write_temporary_file(&bytes), false).expect("records");
         messages
     };

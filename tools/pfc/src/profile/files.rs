@@ -56,7 +56,7 @@ pub enum FileIdentity {
 /// Returns the paths under which the file of a process's mapping may be found. The paths are `path`
 /// below the root directory of the process (/proc/PID/root), the link /proc/PID/exe, and `path`
 /// itself. A mapping without a file, such as anonymous memory, has no paths.
-pub fn candidate_paths(pid: i32, path: &Path) -> impl Iterator<Item = PathBuf> {
+pub fn candidate_file_paths(pid: i32, path: &Path) -> impl Iterator<Item = PathBuf> {
     let bytes = path.as_os_str().as_bytes();
     let is_file = bytes.starts_with(b"/") && !bytes.starts_with(b"//");
     let mut in_root = OsString::from(format!("/proc/{pid}/root"));
@@ -72,7 +72,7 @@ pub fn candidate_paths(pid: i32, path: &Path) -> impl Iterator<Item = PathBuf> {
 
 /// Returns true if an open file has the given device and inode, which were read from
 /// /proc/PID/maps.
-pub fn is_same_file(file: &File, device: (u32, u32), inode: u64) -> bool {
+pub fn has_device_and_inode(file: &File, device: (u32, u32), inode: u64) -> bool {
     let Ok(metadata) = file.metadata() else {
         return false;
     };
@@ -101,7 +101,7 @@ pub fn change_time(path: &Path) -> Option<SystemTime> {
 
 /// Opens a regular file for reading. Another user may have created a FIFO under the path, so the
 /// file is opened with O_NONBLOCK.
-pub fn open_regular(path: &Path) -> Result<File, &'static str> {
+pub fn open_regular_file(path: &Path) -> Result<File, &'static str> {
     let mut options = fs::File::options();
     let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path);
     check_is_regular_file(file)
@@ -162,13 +162,13 @@ pub fn has_trusted_owner(metadata: &Metadata, pid: i32) -> bool {
 /// The reason why the file cannot be used: [`ERROR_NOT_FOUND`], [`ERROR_ANOTHER_BUILD`], or another
 /// text.
 pub fn read_mapped_file(path: &Path, identity: &FileIdentity) -> Result<Vec<u8>, &'static str> {
-    let file = open_regular(path)?;
+    let file = open_regular_file(path)?;
     let is_mapped_file = match identity {
         FileIdentity::Any => true,
         FileIdentity::BuildId(id) => {
-            build_id(&file).is_some_and(|found| is_recorded_build_id(&found, id))
+            read_build_id(&file).is_some_and(|found| is_recorded_build_id(&found, id))
         }
-        FileIdentity::Inode { device, inode } => is_same_file(&file, *device, *inode),
+        FileIdentity::Inode { device, inode } => has_device_and_inode(&file, *device, *inode),
     };
     if !is_mapped_file {
         return Err(ERROR_ANOTHER_BUILD);
@@ -186,7 +186,7 @@ fn is_recorded_build_id(found: &[u8], recorded: &[u8]) -> bool {
 
 /// Returns the build ID of an ELF file. Like the kernel, this function reads the build ID from the
 /// notes to which the program headers of the file refer.
-pub fn build_id(file: &File) -> Option<Vec<u8>> {
+pub fn read_build_id(file: &File) -> Option<Vec<u8>> {
     let cache = ReadCache::new(file);
     find_build_id::<FileHeader64<Endianness>, _>(&cache)
         .or_else(|| find_build_id::<FileHeader32<Endianness>, _>(&cache))
@@ -252,7 +252,7 @@ mod tests {
         let bytes = fs::read(&path).expect("a file");
         let elf = object::File::parse(&*bytes).expect("an ELF file");
         let id = object::Object::build_id(&elf).expect("readable");
-        assert_eq!(build_id(&file).as_deref(), id);
+        assert_eq!(read_build_id(&file).as_deref(), id);
         if let Some(id) = id {
             assert!(read_mapped_file(&path, &FileIdentity::BuildId(id.into())).is_ok());
         }
@@ -276,8 +276,12 @@ mod tests {
     #[test]
     fn r1_9_mapping_without_file_has_no_candidate_paths() {
         for path in ["[vdso]", "//anon", "", "anon_inode:x"] {
-            assert_eq!(candidate_paths(1, Path::new(path)).count(), 0, "{path}");
+            assert_eq!(
+                candidate_file_paths(1, Path::new(path)).count(),
+                0,
+                "{path}"
+            );
         }
-        assert_eq!(candidate_paths(1, Path::new("/bin/true")).count(), 3);
+        assert_eq!(candidate_file_paths(1, Path::new("/bin/true")).count(), 3);
     }
 }

@@ -64,7 +64,7 @@ impl FoldedStacks {
     }
 
     #[cfg(test)]
-    pub fn from_lines(lines: &[(&str, u64)]) -> Self {
+    pub fn from_folded_lines(lines: &[(&str, u64)]) -> Self {
         let mut names = Vec::new();
         let stacks: Vec<(Vec<usize>, u64)> = lines
             .iter()
@@ -80,11 +80,11 @@ impl FoldedStacks {
 
 /// Returns the name of a frame as it appears in a folded line.
 fn folded_frame_name(frame: &Frame) -> String {
-    let mut name = match frame.is_known() {
+    let mut name = match frame.has_known_symbol() {
         true => escape_folded_name(&frame.symbol),
         false => format!(
             "[{}]",
-            escape_folded_name(frame.short_object().trim_matches(['[', ']']))
+            escape_folded_name(frame.object_file_name().trim_matches(['[', ']']))
         ),
     };
     if frame.is_kernel {
@@ -106,7 +106,11 @@ pub fn fold_stacks(profile: &Profile) -> FoldedStacks {
         .frames
         .iter()
         .map(|frame| {
-            let object = if frame.is_known() { "" } else { &*frame.object };
+            let object = if frame.has_known_symbol() {
+                ""
+            } else {
+                &*frame.object
+            };
             let key = (&*frame.symbol, object, frame.is_kernel, frame.is_inlined);
             *indices.entry(key).or_insert_with(|| {
                 names.push(folded_frame_name(frame));
@@ -134,12 +138,12 @@ pub fn fold_stacks(profile: &Profile) -> FoldedStacks {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::synthetic;
+    use super::super::tests::synthetic_profile;
     use super::*;
 
     #[test]
     fn r1_10_folded_lines_have_no_control_characters() {
-        let mut profile = synthetic();
+        let mut profile = synthetic_profile();
         profile.frames[0].symbol = "f\n1;\x1b[31m".into();
         profile.samples[0].command = "a\tb".into();
         profile.samples.truncate(1);

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use clap::Parser;
-use fuzz::{changed, words, Fuzzer};
+use fuzz::{changed_inputs, word_inputs, Fuzzer};
 use perfmon::ring;
 use tempfile::{NamedTempFile, TempPath};
 
@@ -17,11 +17,11 @@ use super::inlined::InlinedFunctions;
 use super::kernel::KernelSymbols;
 use super::perf_map::{self, parse_innermost_pid};
 use super::symbols::Symbols;
-use super::{files, Profile, Reader};
+use super::{files, Profile, ProfileReader};
 use crate::cli::{Cli, Command};
 use crate::data::fixtures::{region, sample, sample_id, two_test_events};
-use crate::data::record::Region;
-use crate::data::{encode_file, Encoder, SampleId};
+use crate::data::record::ExecutableMapping;
+use crate::data::{encode_perf_data, RecordEncoder, SampleId};
 use crate::output::Out;
 use crate::{flamegraph, report, script};
 
@@ -179,17 +179,17 @@ fn encode_test_program() -> Vec<u8> {
 
 /// Returns the records of processes and samples, for a program that was mapped from `path`.
 pub fn encode_test_records(path: &Path, has_stacks: bool) -> Vec<u8> {
-    let mut encoder = Encoder {
+    let mut encoder = RecordEncoder {
         has_stacks,
-        ..Encoder::default()
+        ..RecordEncoder::default()
     };
     let id = |pid, time| SampleId {
         cpu: 1,
         ..sample_id(pid, time)
     };
     let text = 0xffff_ffff_8100_0000;
-    encoder.kernel_mmap(text, u64::MAX, text, "[kernel.kallsyms]_text", 1);
-    encoder.comm(b"one", true, &id(10, 1));
+    encoder.encode_kernel_mmap(text, u64::MAX, text, "[kernel.kallsyms]_text", 1);
+    encoder.encode_comm(b"one", true, &id(10, 1));
     for (at, name, build_id) in [
         (0x1000, path.as_os_str().to_owned(), Vec::new()),
         (0x1_0000, "//anon".into(), Vec::new()),
@@ -200,13 +200,13 @@ pub fn encode_test_records(path: &Path, has_stacks: bool) -> Vec<u8> {
             vec![1, 2, 3, 4, 5, 6, 7, 8],
         ),
     ] {
-        let region = Region {
+        let region = ExecutableMapping {
             build_id,
             ..region(at, at + 0x1000, name)
         };
-        encoder.mmap2(&region, &id(10, 2));
+        encoder.encode_mmap2(&region, &id(10, 2));
     }
-    encoder.fork((10, 10), &id(11, 3));
+    encoder.encode_fork((10, 10), &id(11, 3));
     for (pid, time, ip) in [
         (10, 10, 0x1110_u64),
         (11, 11, 0x2_0120),
@@ -218,29 +218,29 @@ pub fn encode_test_records(path: &Path, has_stacks: bool) -> Vec<u8> {
             cpu: 1,
             last_reset: 1000_u64.wrapping_neg(),
             frames: vec![
-                ring::STACK_KERNEL,
+                ring::KERNEL_STACK_MARKER,
                 ip,
-                ring::STACK_USER,
+                ring::USER_STACK_MARKER,
                 0x1114,
                 0x1190,
                 0x10_0000_0200,
             ],
             ..sample(pid, time, ip)
         };
-        encoder.sample(&sample, 1 + u64::from(pid & 1));
+        encoder.encode_sample(&sample, 1 + u64::from(pid & 1));
     }
-    encoder.lost(5, &id(10, 20));
-    encoder.throttle(true, &id(10, 21));
-    encoder.offline(true, &id(10, 22));
-    encoder.offline(false, &id(10, 23));
-    encoder.exit((10, 10), &id(11, 24));
+    encoder.encode_lost(5, &id(10, 20));
+    encoder.encode_throttle(true, &id(10, 21));
+    encoder.encode_offline(true, &id(10, 22));
+    encoder.encode_offline(false, &id(10, 23));
+    encoder.encode_exit((10, 10), &id(11, 24));
     encoder.bytes
 }
 
 /// Returns two perf.data files, one with and one without call stacks.
 fn encode_perf_data_files(program: &Path) -> Vec<Vec<u8>> {
     let events = two_test_events();
-    let file = |stacks| encode_file(&events, stacks, &[&encode_test_records(program, stacks)]);
+    let file = |stacks| encode_perf_data(&events, stacks, &[&encode_test_records(program, stacks)]);
     vec![file(true), file(false)]
 }
 
@@ -266,8 +266,8 @@ fn encode_pipe_streams(program: &Path) -> Vec<Vec<u8>> {
         ]
         .concat();
         stream.extend(encode_pipe_record(80, &command));
-        let mut encoder = Encoder::default();
-        encoder.build_id(b"/bin/one", &[1, 2, 3]);
+        let mut encoder = RecordEncoder::default();
+        encoder.encode_build_id(b"/bin/one", &[1, 2, 3]);
         stream.extend(encoder.bytes);
         stream.extend(encode_pipe_record(66, &5_u32.to_le_bytes()));
         stream.extend([0xff; 8]);
@@ -281,7 +281,7 @@ fn encode_pipe_streams(program: &Path) -> Vec<Vec<u8>> {
 }
 
 pub fn read_test_profile(bytes: &[u8]) -> Option<Profile> {
-    let mut reader = Reader::with_kernel_symbols(KALLSYMS_TEXT, PROC_MODULES_TEXT);
+    let mut reader = ProfileReader::with_kernel_symbols(KALLSYMS_TEXT, PROC_MODULES_TEXT);
     reader.add_file(bytes.to_vec()).ok()?;
     Some(reader.profile).filter(|profile| !profile.samples.is_empty())
 }
@@ -313,9 +313,9 @@ pub fn show_in_all_formats(profile: &Profile, commands: &[Command]) {
     let mut out = Out::open_stream(Some(Path::new("/dev/null"))).expect("a device");
     for command in commands {
         let shown = match command {
-            Command::Report(args) => report::write(profile, args, &mut out),
-            Command::Script(args) => script::write(profile, args, &mut out),
-            Command::Flamegraph(args) => flamegraph::write(profile, args, &mut out),
+            Command::Report(args) => report::write_report(profile, args, &mut out),
+            Command::Script(args) => script::write_samples(profile, args, &mut out),
+            Command::Flamegraph(args) => flamegraph::write_flamegraph(profile, args, &mut out),
             _ => unreachable!("{command:?}"),
         };
         assert!(shown.is_ok(), "{command:?}");
@@ -330,8 +330,8 @@ fn fuzz_sample_files(name: &'static str, valid: &[Vec<u8>]) {
     }
     let commands = parse_show_commands();
     let fuzzer = Fuzzer::new(name).stack_size(MAIN_THREAD_STACK_BYTES);
-    let fuzzer = fuzzer.memory(64 << 20, MAX_MEMORY_PER_INPUT_BYTE);
-    fuzzer.run(changed(valid), |bytes| {
+    let fuzzer = fuzzer.memory_limit(64 << 20, MAX_MEMORY_PER_INPUT_BYTE);
+    fuzzer.run(changed_inputs(valid), |bytes| {
         if let Some(profile) = read_test_profile(bytes) {
             show_in_all_formats(&profile, &commands);
         }
@@ -381,7 +381,7 @@ fn r1_9_fuzz_elf_files() {
         Some((1..=8).collect())
     );
     let vdso = Symbols::read_vdso_image().expect("a vDSO");
-    Fuzzer::new("ELF").run(changed(&[program, vdso]), read_elf_symbols);
+    Fuzzer::new("ELF").run(changed_inputs(&[program, vdso]), read_elf_symbols);
 }
 
 #[test]
@@ -389,7 +389,7 @@ fn r1_9_fuzz_kallsyms_and_perf_maps() {
     let map = b"1000 80 one\n0x1100 40 two words\nffffffffffffffff 1 last\n".to_vec();
     let status = b"Name:\tx\nPid:\t4711\nNSpid:\t4711\t12\t1\n".to_vec();
     let valid = [KALLSYMS_TEXT.as_bytes().to_vec(), map, status];
-    Fuzzer::new("kallsyms and perf maps").run(changed(&valid), |bytes| {
+    Fuzzer::new("kallsyms and perf maps").run(changed_inputs(&valid), |bytes| {
         let text = visible::decode(bytes).into_owned();
         if let Some(kernel) = KernelSymbols::parse(text, PROC_MODULES_TEXT) {
             for at in [0, 0xffff_ffff_8100_0104, 0xffff_ffff_c000_0000, u64::MAX] {
@@ -435,7 +435,7 @@ fn r1_9_fuzz_mangled_names() {
         let name = visible::decode(name);
         assert!(demangle(&name).is_some(), "{name}");
     }
-    demangler_fuzzer("mangled names").run(changed(&valid), demangle_lines);
+    demangler_fuzzer("mangled names").run(changed_inputs(&valid), demangle_lines);
 }
 
 #[test]
@@ -447,5 +447,5 @@ fn r1_9_fuzz_sequences_of_mangled_parts() {
         "_", "Tk", "Q", "Z", "C1", "D2", "B3tag", "Nv", "Cs_3foo", "NvC1a1b", "B_", "B0_", "Y",
         "D", "G_", "h", "p", "TC", "Th0_", "GR", "\n_Z", "\n_R", "\n",
     ];
-    demangler_fuzzer("parts of mangled names").run(words(&parts), demangle_lines);
+    demangler_fuzzer("parts of mangled names").run(word_inputs(&parts), demangle_lines);
 }

@@ -13,28 +13,28 @@ use super::fuzz::{
 };
 use super::Profile;
 use crate::data::fixtures::{region, sample, sample_id};
-use crate::data::record::Region;
-use crate::data::{encode_file, Attribute, Encoder};
+use crate::data::record::ExecutableMapping;
+use crate::data::{encode_perf_data, EventAttribute, RecordEncoder};
 
 /// Returns the profile that is read from a file with the records `records`.
 fn read_profile_of_records(has_stacks: bool, records: &[u8]) -> Profile {
-    let event = Attribute {
+    let event = EventAttribute {
         name: "cycles".to_owned(),
         period: 1,
         id: 1,
-        ..Attribute::default()
+        ..EventAttribute::default()
     };
-    read_test_profile(&encode_file(&[event], has_stacks, &[records])).expect("samples")
+    read_test_profile(&encode_perf_data(&[event], has_stacks, &[records])).expect("samples")
 }
 
 #[test]
 fn r1_9_counts_of_lost_records_do_not_overflow() {
-    let mut encoder = Encoder::default();
-    encoder.lost(u64::MAX, &sample_id(1, 1));
-    encoder.lost(2, &sample_id(1, 2));
-    encoder.sample(&Sample::default(), 1);
+    let mut encoder = RecordEncoder::default();
+    encoder.encode_lost(u64::MAX, &sample_id(1, 1));
+    encoder.encode_lost(2, &sample_id(1, 2));
+    encoder.encode_sample(&Sample::default(), 1);
     let profile = read_profile_of_records(false, &encoder.bytes);
-    assert_eq!(profile.lost, u64::MAX);
+    assert_eq!(profile.nr_lost_records, u64::MAX);
 }
 
 /// The bytes in the name of this process are not UTF-8, and each byte is shown with four
@@ -42,7 +42,7 @@ fn r1_9_counts_of_lost_records_do_not_overflow() {
 #[test]
 fn r1_9_names_of_processes_may_be_longer_than_widths_of_format_strings() {
     const NAME_BYTES: usize = 60_000;
-    let mut encoder = Encoder::default();
+    let mut encoder = RecordEncoder::default();
     // A COMM record consists of a header (type, flags and size), the process ID, the thread ID, the
     // name, and the sample ID.
     let record_bytes = (8 + 8 + NAME_BYTES + 32) as u16;
@@ -56,8 +56,8 @@ fn r1_9_names_of_processes_may_be_longer_than_widths_of_format_strings() {
     let mut name = [0xff; NAME_BYTES];
     name[NAME_BYTES - 8..].fill(0);
     let record = [&header[..], &ids, &name, &ids, &[0; 24]].concat();
-    encoder.copy_record(&record, 1);
-    encoder.sample(&sample(1, 0, 0), 1);
+    encoder.copy_kernel_record(&record, 1);
+    encoder.encode_sample(&sample(1, 0, 0), 1);
     let profile = read_profile_of_records(false, &encoder.bytes);
     assert!(profile.samples[0].command.len() > usize::from(u16::MAX));
     show_in_all_formats(&profile, &parse_show_commands());
@@ -75,9 +75,9 @@ fn run_with_main_thread_stack(run: impl FnOnce() + Send) {
 #[test]
 fn r1_10_deep_call_stacks_are_cut_and_shown() {
     run_with_main_thread_stack(|| {
-        let mut encoder = Encoder {
+        let mut encoder = RecordEncoder {
             has_stacks: true,
-            ..Encoder::default()
+            ..RecordEncoder::default()
         };
         // All frames have different functions, so the tree of callers is as deep as the call stack.
         let frames = (1..8000).map(|n| n << 12).collect();
@@ -85,10 +85,10 @@ fn r1_10_deep_call_stacks_are_cut_and_shown() {
             frames,
             ..sample(0, 5, 0x1000)
         };
-        encoder.sample(&sample, 1);
+        encoder.encode_sample(&sample, 1);
         for n in 1..8000_u64 {
             let region = region(n << 12, (n + 1) << 12, format!("/nowhere/{n}"));
-            encoder.mmap2(&region, &sample_id(0, 0));
+            encoder.encode_mmap2(&region, &sample_id(0, 0));
         }
         let profile = read_profile_of_records(true, &encoder.bytes);
         let depth = profile.samples[0].stack.len();
@@ -130,20 +130,20 @@ fn r1_9_an_offset_in_a_function_does_not_overflow() {
     program[80..88].copy_from_slice(&1_u64.to_le_bytes());
     program[96..104].copy_from_slice(&u64::MAX.to_le_bytes());
     let program = write_temporary_file(&program);
-    let mut encoder = Encoder {
+    let mut encoder = RecordEncoder {
         has_stacks: true,
-        ..Encoder::default()
+        ..RecordEncoder::default()
     };
-    let region = Region {
+    let region = ExecutableMapping {
         offset: u64::MAX - 1,
         ..region(0x1000, 0x2000, program.to_path_buf())
     };
-    encoder.mmap2(&region, &sample_id(10, 1));
+    encoder.encode_mmap2(&region, &sample_id(10, 1));
     let sample = Sample {
         frames: vec![0x1001],
         ..sample(10, 2, 0x3000)
     };
-    encoder.sample(&sample, 1);
+    encoder.encode_sample(&sample, 1);
     let profile = read_profile_of_records(true, &encoder.bytes);
     let frame = profile.frames.iter().find(|f| &*f.symbol == "all");
     assert_eq!(frame.map(|f| f.offset), Some(u64::MAX));
@@ -151,17 +151,17 @@ fn r1_9_an_offset_in_a_function_does_not_overflow() {
 
 #[test]
 fn r1_9_processes_that_change_inherited_mappings_need_little_memory() {
-    let mut encoder = Encoder::default();
+    let mut encoder = RecordEncoder::default();
     let region = |n: u64| region(n << 12, (n + 1) << 12, "/nowhere");
     for n in 1..2000 {
-        encoder.mmap2(&region(n), &sample_id(1, 1));
+        encoder.encode_mmap2(&region(n), &sample_id(1, 1));
     }
     for pid in 2..2000 {
-        encoder.fork((1, 1), &sample_id(pid, 2));
-        encoder.mmap2(&region(5000), &sample_id(pid, 3));
+        encoder.encode_fork((1, 1), &sample_id(pid, 2));
+        encoder.encode_mmap2(&region(5000), &sample_id(pid, 3));
     }
-    encoder.sample(&Sample::default(), 1);
-    Fuzzer::new("inherited mappings").check(&encoder.bytes, |records| {
+    encoder.encode_sample(&Sample::default(), 1);
+    Fuzzer::new("inherited mappings").check_input(&encoder.bytes, |records| {
         let profile = read_profile_of_records(false, records);
         assert_eq!(profile.samples.len(), 1);
     });

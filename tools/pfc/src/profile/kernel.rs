@@ -4,7 +4,7 @@
 
 use std::fs;
 
-use crate::record::parse_modules;
+use crate::record::parse_proc_modules;
 use crate::text_file;
 
 /// The object name for functions of the kernel image, as opposed to modules.
@@ -43,7 +43,7 @@ impl KernelSymbols {
             Ok(text) => text,
             Err(error) => visible::decode(error.as_bytes()).into_owned(),
         };
-        let modules = text_file::read("/proc/modules").unwrap_or_default();
+        let modules = text_file::read_text_escaping_non_utf8("/proc/modules").unwrap_or_default();
         Self::parse(text, &modules)
     }
 
@@ -83,7 +83,7 @@ impl KernelSymbols {
             functions,
             text_start,
             text_end,
-            modules: parse_modules(modules),
+            modules: parse_proc_modules(modules),
         })
     }
 

@@ -3,9 +3,9 @@
 //! Tests of the names of kernel functions: a sample gets a name only if the function was at the
 //! sample's address when the sample was taken.
 
-use super::Reader;
+use super::ProfileReader;
 use crate::data::fixtures::{sample, test_event};
-use crate::data::{encode_file_of, Encoder};
+use crate::data::{encode_perf_data_of_kernel, RecordEncoder};
 use crate::kernel_identity::KernelIdentity;
 
 const KERNEL_TEXT_START: u64 = 0xffff_ffff_8100_0000;
@@ -14,23 +14,23 @@ const MODULE_START: u64 = 0xffff_ffff_c000_0000;
 /// Returns the object and the function of a sample at each address, from a file with the given
 /// mappings of the kernel: start, end, name. The recorded kernel is 6.12 with the build 1.
 fn symbolized_names(
-    mut reader: Reader,
+    mut reader: ProfileReader,
     maps: &[(u64, u64, &str)],
     addresses: &[u64],
 ) -> Vec<String> {
-    let mut encoder = Encoder::default();
+    let mut encoder = RecordEncoder::default();
     for (start, end, name) in maps {
         let offset = if *start == KERNEL_TEXT_START {
             KERNEL_TEXT_START
         } else {
             0
         };
-        encoder.kernel_mmap(*start, *end, offset, name, 1);
+        encoder.encode_kernel_mmap(*start, *end, offset, name, 1);
     }
     for (ip, time) in addresses.iter().zip(1..) {
-        encoder.sample(&sample(0, time, *ip), 1);
+        encoder.encode_sample(&sample(0, time, *ip), 1);
     }
-    let file = encode_file_of(
+    let file = encode_perf_data_of_kernel(
         &kernel_identity("6.12", 1, "first"),
         &[test_event()],
         false,
@@ -48,7 +48,7 @@ fn symbolized_names(
 fn r1_9_functions_of_another_module_are_not_named() {
     let text = "ffffffff81000000 T _text\nffffffff81000100 t one\nffffffff81200000 T _etext\n\
                 ffffffffc0000000 t f\t[y]\nffffffffd0000000 t bpf_prog_1\t[bpf]\n";
-    let reader = Reader::with_kernel_symbols(text, "")
+    let reader = ProfileReader::with_kernel_symbols(text, "")
         .with_running_kernel(&kernel_identity("6.12", 1, "first"));
     // The module x has been unloaded since the recording.
     let maps = [
@@ -94,7 +94,7 @@ fn name_on_running_kernel(
         "{text_start:x} T _stext\n{text_start:x} T _text\n{:x} t one\nffffffffc0000000 t f\t[y]\n",
         text_start + 0x100
     );
-    let reader = Reader::with_kernel_symbols(&text, "").with_running_kernel(running);
+    let reader = ProfileReader::with_kernel_symbols(&text, "").with_running_kernel(running);
     symbolized_names(reader, maps, &[KERNEL_TEXT_START + 0x108]).remove(0)
 }
 
@@ -123,7 +123,7 @@ fn r1_9_functions_of_another_kernel_are_not_named() {
 fn r1_9_functions_of_a_module_at_another_address_are_not_named() {
     let text = "ffffffff81000000 T _text\nffffffffc0000000 t f\t[y]\n";
     let modules = "y 16384 0 - Live 0xffffffffc0000000\n";
-    let reader = Reader::with_kernel_symbols(text, modules)
+    let reader = ProfileReader::with_kernel_symbols(text, modules)
         .with_running_kernel(&kernel_identity("6.12", 1, "first"));
     let maps = [
         (KERNEL_TEXT_START, MODULE_START, "[kernel.kallsyms]_text"),

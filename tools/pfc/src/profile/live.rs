@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use rustix::io::Errno;
 use rustix::process::{test_kill_process, Pid};
 
-use super::Reader;
+use super::ProfileReader;
 
 /// The known processes are searched for ended processes only if their number is at least
 /// `MIN_PROCESSES_TO_REAP`.
@@ -45,10 +45,10 @@ fn has_process_ended(pid: i32) -> bool {
     process.is_some_and(|process| test_kill_process(process) == Err(Errno::SRCH))
 }
 
-impl Reader {
+impl ProfileReader {
     /// Drops all samples and their frames, because they have been shown. Also drops the data of
     /// threads and processes that had ended at the previous call, and symbols that have changed.
-    pub fn end_table(&mut self) {
+    pub fn drop_shown_samples(&mut self) {
         self.profile.samples.clear();
         self.profile.frames.clear();
         self.frame_indices.clear();
@@ -87,50 +87,50 @@ mod tests {
 
     use super::*;
     use crate::data::fixtures::{region, sample, sample_id, test_event};
-    use crate::data::{encode_file, Encoder, SampleId};
+    use crate::data::{encode_perf_data, RecordEncoder, SampleId};
     use crate::record::read_loaded_modules;
 
     /// A process ID that the kernel never gives: the limit is 2^22.
     const FIRST_UNUSED_PID: u32 = 1 << 23;
     const PROCESSES_PER_TABLE: u32 = 500;
 
-    fn add_records(reader: &mut Reader, encoder: &Encoder) {
-        let file = encode_file(&[test_event()], false, &[&encoder.bytes]);
+    fn add_records(reader: &mut ProfileReader, encoder: &RecordEncoder) {
+        let file = encode_perf_data(&[test_event()], false, &[&encoder.bytes]);
         reader.add_file(file).expect("valid records");
     }
 
     #[test]
     fn r1_10_ended_processes_need_no_memory() {
-        let mut reader = Reader::default();
+        let mut reader = ProfileReader::default();
         let own = std::process::id();
-        let mut encoder = Encoder::default();
-        encoder.comm(b"lasting", true, &sample_id(own, 1));
+        let mut encoder = RecordEncoder::default();
+        encoder.encode_comm(b"lasting", true, &sample_id(own, 1));
         add_records(&mut reader, &encoder);
         for table in 0..20 {
-            let mut encoder = Encoder::default();
+            let mut encoder = RecordEncoder::default();
             for n in 0..PROCESSES_PER_TABLE {
                 let pid = FIRST_UNUSED_PID + table * PROCESSES_PER_TABLE + n;
                 let time = 10 * u64::from(pid);
-                encoder.fork((own, own), &sample_id(pid, time));
-                encoder.comm(b"short", true, &sample_id(pid, time + 1));
+                encoder.encode_fork((own, own), &sample_id(pid, time));
+                encoder.encode_comm(b"short", true, &sample_id(pid, time + 1));
                 let region = region(0x1000, u64::MAX >> 1, format!("/nowhere/{pid}"));
-                encoder.mmap2(&region, &sample_id(pid, time + 2));
+                encoder.encode_mmap2(&region, &sample_id(pid, time + 2));
                 let ip = 0x1000 + u64::from(pid);
-                encoder.sample(&sample(pid, time + 3, ip), 1);
-                encoder.exit((own, own), &sample_id(pid, time + 4));
+                encoder.encode_sample(&sample(pid, time + 3, ip), 1);
+                encoder.encode_exit((own, own), &sample_id(pid, time + 4));
                 // A thread of the test's own process, which does not end.
                 let thread = |time| SampleId {
                     tid: pid,
                     ..sample_id(own, time)
                 };
-                encoder.fork((own, own), &thread(time + 5));
-                encoder.exit((own, own), &thread(time + 6));
+                encoder.encode_fork((own, own), &thread(time + 5));
+                encoder.encode_exit((own, own), &thread(time + 6));
             }
             add_records(&mut reader, &encoder);
             let samples = &reader.profile.samples;
             assert_eq!(samples.len(), PROCESSES_PER_TABLE as usize);
             assert!(samples.iter().all(|s| &*s.command == "short"));
-            reader.end_table();
+            reader.drop_shown_samples();
         }
         let limit = 2 * MIN_PROCESSES_TO_REAP + 2 * PROCESSES_PER_TABLE as usize;
         let sizes = [
@@ -142,38 +142,42 @@ mod tests {
             reader.symbolizer.nr_file_lookups(),
         ];
         assert!(sizes.iter().all(|size| *size <= limit), "{sizes:?}");
-        let mut encoder = Encoder::default();
-        encoder.sample(&sample(own, u64::MAX >> 1, 0x1000), 1);
+        let mut encoder = RecordEncoder::default();
+        encoder.encode_sample(&sample(own, u64::MAX >> 1, 0x1000), 1);
         add_records(&mut reader, &encoder);
         assert_eq!(&*reader.profile.samples[0].command, "lasting");
     }
 
     #[test]
     fn r1_10_an_ended_process_has_a_name_in_the_next_table() {
-        let mut reader = Reader::default();
-        let mut encoder = Encoder::default();
+        let mut reader = ProfileReader::default();
+        let mut encoder = RecordEncoder::default();
         for pid in FIRST_UNUSED_PID..FIRST_UNUSED_PID + 2 * MIN_PROCESSES_TO_REAP as u32 {
-            encoder.comm(b"short", true, &sample_id(pid, 1));
+            encoder.encode_comm(b"short", true, &sample_id(pid, 1));
         }
         add_records(&mut reader, &encoder);
-        reader.end_table();
-        let mut encoder = Encoder::default();
-        encoder.sample(&sample(FIRST_UNUSED_PID, 2, 0x1000), 1);
+        reader.drop_shown_samples();
+        let mut encoder = RecordEncoder::default();
+        encoder.encode_sample(&sample(FIRST_UNUSED_PID, 2, 0x1000), 1);
         add_records(&mut reader, &encoder);
         assert_eq!(&*reader.profile.samples[0].command, "short");
     }
     /// Returns the names of the functions in which samples at these addresses were taken, and ends
     /// the table.
-    fn sampled_function_names(reader: &mut Reader, pid: u32, addresses: &[u64]) -> Vec<String> {
-        let mut encoder = Encoder::default();
+    fn sampled_function_names(
+        reader: &mut ProfileReader,
+        pid: u32,
+        addresses: &[u64],
+    ) -> Vec<String> {
+        let mut encoder = RecordEncoder::default();
         for ip in addresses {
-            encoder.sample(&sample(pid, 2, *ip), 1);
+            encoder.encode_sample(&sample(pid, 2, *ip), 1);
         }
         add_records(reader, &encoder);
         let profile = &reader.profile;
         let frames = profile.samples.iter().map(|s| profile.leaf_frame(s));
         let names = frames.map(|f| f.symbol.to_string()).collect();
-        reader.end_table();
+        reader.drop_shown_samples();
         names
     }
 
@@ -181,20 +185,20 @@ mod tests {
     fn r1_9_kernel_symbols_are_read_again_after_a_module_was_loaded() {
         let (kernel_text, module) = (0xffff_ffff_8100_0000, 0xffff_ffff_c000_0000);
         let kallsyms = "ffffffff81000000 T _text\nffffffffc0000000 t f\t[old]\n";
-        let mut reader = Reader::with_kernel_symbols(kallsyms, "");
+        let mut reader = ProfileReader::with_kernel_symbols(kallsyms, "");
         reader.symbolizer.loaded_modules = read_loaded_modules();
-        let mut encoder = Encoder::default();
+        let mut encoder = RecordEncoder::default();
         let name = "[kernel.kallsyms]_text";
-        encoder.kernel_mmap(kernel_text, module, kernel_text, name, 1);
-        encoder.kernel_mmap(module, module + 0x1000, 0, "[old]", 1);
+        encoder.encode_kernel_mmap(kernel_text, module, kernel_text, name, 1);
+        encoder.encode_kernel_mmap(module, module + 0x1000, 0, "[old]", 1);
         add_records(&mut reader, &encoder);
-        reader.end_table();
+        reader.drop_shown_samples();
         assert!(reader.symbolizer.kernel_symbols.is_some());
         assert!(reader.processes.kernel_mappings.find(module).is_some());
         // A module has been unloaded, and another module may have been loaded at its address.
         let old = ("[old]".to_owned(), module, 0x1000);
         reader.symbolizer.loaded_modules.push(old);
-        reader.end_table();
+        reader.drop_shown_samples();
         assert!(reader.symbolizer.kernel_symbols.is_none());
         assert!(reader.processes.kernel_mappings.find(module).is_none());
     }
@@ -204,9 +208,9 @@ mod tests {
         let mut child = Command::new("sleep").arg("100").spawn().expect("sleep");
         let pid = child.id();
         let path = format!("/tmp/perf-{pid}.map");
-        let mut reader = Reader::default();
-        let mut encoder = Encoder::default();
-        encoder.mmap2(&region(0x1000, 0x3000, "//anon"), &sample_id(pid, 1));
+        let mut reader = ProfileReader::default();
+        let mut encoder = RecordEncoder::default();
+        encoder.encode_mmap2(&region(0x1000, 0x3000, "//anon"), &sample_id(pid, 1));
         add_records(&mut reader, &encoder);
         let mut names = |text: Option<&str>| {
             if let Some(text) = text {

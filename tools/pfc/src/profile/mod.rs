@@ -51,8 +51,8 @@ use std::rc::Rc;
 
 use crate::data;
 use crate::error::Failure;
-pub use files::{build_id, candidate_paths, is_same_file, open_regular};
-pub use read::{describe_lost_process_records, Reader, MISSING_RECORDS_CONSEQUENCE};
+pub use files::{candidate_file_paths, has_device_and_inode, open_regular_file, read_build_id};
+pub use read::{describe_lost_process_records, ProfileReader, MISSING_RECORDS_CONSEQUENCE};
 pub use symbols::UNKNOWN_NAME;
 
 /// The contents of one or more files of samples.
@@ -65,11 +65,11 @@ pub struct Profile {
     /// The frames of all samples. Equal frames are stored once.
     pub frames: Vec<Frame>,
     /// The number of records that were lost, from the LOST records of the file.
-    pub lost: u64,
+    pub nr_lost_records: u64,
     /// The number of times that sampling was suspended because there were too many samples.
-    pub throttled: u64,
+    pub nr_throttles: u64,
     /// The time for which each CPU was offline and not sampled, in nanoseconds.
-    pub offline_ns: BTreeMap<u32, u64>,
+    pub offline_ns_by_cpu: BTreeMap<u32, u64>,
     /// The command line of the program that wrote the file.
     pub command: Vec<String>,
     /// The number of samples whose call stacks were too deep, so that they lack the outermost
@@ -85,7 +85,7 @@ pub struct Sample {
     /// The index of the event in [`Profile::events`].
     pub event: usize,
     /// The time of the sample in nanoseconds. Files of `pfc record` use CLOCK_MONOTONIC.
-    pub time: u64,
+    pub time_ns: u64,
     pub pid: i32,
     pub tid: i32,
     pub cpu: Option<u32>,
@@ -113,13 +113,13 @@ pub struct Frame {
 }
 
 impl Frame {
-    pub fn is_known(&self) -> bool {
+    pub fn has_known_symbol(&self) -> bool {
         *self.symbol != *UNKNOWN_NAME
     }
 
     /// Returns the name of the function. As in perf, the name of an inlined function is marked with
     /// `(inlined)`.
-    pub fn marked_symbol(&self) -> String {
+    pub fn symbol_with_inlined_mark(&self) -> String {
         match self.is_inlined {
             true => format!("{} (inlined)", self.symbol),
             false => self.symbol.to_string(),
@@ -127,7 +127,7 @@ impl Frame {
     }
 
     /// Returns the file name, without the directories of the path.
-    pub fn short_object(&self) -> &str {
+    pub fn object_file_name(&self) -> &str {
         match self.object.rsplit_once('/') {
             Some((_, name)) if !name.is_empty() => name,
             _ => &self.object,
@@ -140,7 +140,7 @@ impl Profile {
     /// call stacks have frames of inlined functions. Prints on standard error which names of
     /// functions are missing, and why.
     pub fn load(path: Option<&Path>, inlined: bool) -> Result<Self, Failure> {
-        let path = path.unwrap_or(Path::new(data::DEFAULT_FILE));
+        let path = path.unwrap_or(Path::new(data::DEFAULT_PERF_DATA_PATH));
         let (profile, messages) = read::read_profile(path, inlined)?;
         for line in messages {
             message!("pfc: {line}");
@@ -186,7 +186,7 @@ impl Profile {
     /// The profile has no event with the name `event`, or no sample of this event.
     pub fn select_single_event(self, event: Option<&str>) -> Result<Self, Failure> {
         let mut profile = self.select_event(event)?;
-        let events: Vec<usize> = profile.by_event().into_keys().collect();
+        let events: Vec<usize> = profile.samples_by_event().into_keys().collect();
         if let [first, others @ ..] = &events[..] {
             if !others.is_empty() {
                 let name = |n: &usize| visible::escape(&profile.events[*n]).into_owned();
@@ -204,7 +204,7 @@ impl Profile {
 
     /// Returns the samples of each event, in the order of the events. Events without samples are
     /// left out.
-    pub fn by_event(&self) -> BTreeMap<usize, Vec<&Sample>> {
+    pub fn samples_by_event(&self) -> BTreeMap<usize, Vec<&Sample>> {
         let mut all: BTreeMap<usize, Vec<&Sample>> = BTreeMap::new();
         for sample in &self.samples {
             all.entry(sample.event).or_default().push(sample);
@@ -213,7 +213,10 @@ impl Profile {
     }
 
     /// Returns the frames of a sample, with the innermost frame first.
-    pub fn stack<'a>(&'a self, sample: &'a Sample) -> impl DoubleEndedIterator<Item = &'a Frame> {
+    pub fn frames_of_sample<'a>(
+        &'a self,
+        sample: &'a Sample,
+    ) -> impl DoubleEndedIterator<Item = &'a Frame> {
         sample.stack.iter().map(|n| &self.frames[*n])
     }
 
@@ -233,10 +236,10 @@ pub mod tests {
     /// Returns a profile with two events and five samples. Three samples are in `f`: two with the
     /// caller `main`, and one with the caller `a;b`. One sample is in the kernel, and one sample
     /// has an unknown address.
-    pub fn synthetic() -> Profile {
+    pub fn synthetic_profile() -> Profile {
         let frame = |address, object: &str, symbol: &str| Frame {
             address,
-            is_kernel: address >= data::KERNEL_START,
+            is_kernel: address >= data::LOWEST_KERNEL_ADDRESS,
             object: object.into(),
             symbol: symbol.into(),
             offset: address & 0xf,
@@ -246,12 +249,16 @@ pub mod tests {
             frame(0x1004, "/bin/prog", "f"),
             frame(0x2008, "/bin/prog", "main"),
             frame(0x3000, "/bin/prog", "a;b"),
-            frame(data::KERNEL_START + 1, "[kernel.kallsyms]", "sys_read"),
+            frame(
+                data::LOWEST_KERNEL_ADDRESS + 1,
+                "[kernel.kallsyms]",
+                "sys_read",
+            ),
             frame(0x9999, UNKNOWN_NAME, UNKNOWN_NAME),
         ];
         let sample = |event, time: u64, command: &str, stack: &[usize]| Sample {
             event,
-            time: time * 1_000_000,
+            time_ns: time * 1_000_000,
             pid: 10,
             tid: 11,
             cpu: Some(1),
@@ -269,9 +276,9 @@ pub mod tests {
                 sample(1, 5, "other", &[4]),
             ],
             frames,
-            lost: 2,
-            throttled: 3,
-            offline_ns: BTreeMap::from([(1, 2_301_000_000)]),
+            nr_lost_records: 2,
+            nr_throttles: 3,
+            offline_ns_by_cpu: BTreeMap::from([(1, 2_301_000_000)]),
             command: vec!["pfc".to_owned()],
             nr_cut_stacks: 0,
             has_stacks: true,
@@ -280,7 +287,9 @@ pub mod tests {
 
     #[test]
     fn r1_10_samples_of_equal_stacks_are_folded() {
-        let profile = synthetic().select_single_event(None).expect("known");
+        let profile = synthetic_profile()
+            .select_single_event(None)
+            .expect("known");
         let stacks = folded::fold_stacks(&profile);
         let lines: Vec<(String, u64)> = stacks
             .iter()
@@ -292,19 +301,21 @@ pub mod tests {
             ("prog;main;sys_read_[k]", 1),
         ];
         assert_eq!(lines, wanted.map(|(l, n)| (l.to_owned(), n)));
-        let selected = synthetic().select_single_event(Some("faults"));
+        let selected = synthetic_profile().select_single_event(Some("faults"));
         assert_eq!(selected.expect("known").samples.len(), 1);
     }
 
     #[test]
     fn r1_10_samples_of_one_event_are_selected() {
-        let selected = synthetic().select_event(Some("faults")).expect("known");
+        let selected = synthetic_profile()
+            .select_event(Some("faults"))
+            .expect("known");
         assert_eq!(selected.samples.len(), 1);
-        assert!(synthetic().select_event(Some("cycle")).is_err());
-        let mut without_faults = synthetic();
+        assert!(synthetic_profile().select_event(Some("cycle")).is_err());
+        let mut without_faults = synthetic_profile();
         without_faults.samples.retain(|s| s.event == 0);
         let no_match = without_faults.select_event(Some("faults")).err();
         assert!(matches!(no_match, Some(Failure::NoMatch(_))));
-        assert_eq!(synthetic().by_event()[&0].len(), 4);
+        assert_eq!(synthetic_profile().samples_by_event()[&0].len(), 4);
     }
 }

@@ -48,7 +48,8 @@ pub fn read_stdin() -> Result<Vec<u8>, Failure> {
                 .to_owned(),
         ));
     }
-    input_file::read_stream(stdin.lock(), check::PERF_DATA_MAGIC).trying_to("read standard input")
+    input_file::read_stream_if_begins_with(stdin.lock(), check::PERF_DATA_MAGIC)
+        .trying_to("read standard input")
 }
 
 /// Returns true if the bytes have the header of the pipe format.
@@ -169,7 +170,7 @@ mod tests {
     use super::super::fuzz::{encode_pipe_record, write_temporary_file};
     use super::*;
     use crate::data::fixtures::{sample, sample_id, two_test_events};
-    use crate::data::{encode_file, Encoder};
+    use crate::data::{encode_perf_data, RecordEncoder};
     use crate::profile::Profile;
 
     fn read_word(bytes: &[u8], at: usize) -> usize {
@@ -178,12 +179,12 @@ mod tests {
 
     /// Returns a file with the samples of two events, and the same samples in the pipe format.
     fn encode_file_and_stream() -> (Vec<u8>, Vec<u8>) {
-        let mut encoder = Encoder::default();
-        encoder.comm(b"one", true, &sample_id(10, 50));
+        let mut encoder = RecordEncoder::default();
+        encoder.encode_comm(b"one", true, &sample_id(10, 50));
         for (time, id) in [(200, 2), (100, 1)] {
-            encoder.sample(&sample(10, time, 0x5010), id);
+            encoder.encode_sample(&sample(10, time, 0x5010), id);
         }
-        let file = encode_file(&two_test_events(), false, &[&encoder.bytes]);
+        let file = encode_perf_data(&two_test_events(), false, &[&encoder.bytes]);
         let mut stream = check::PERF_DATA_MAGIC.to_vec();
         stream.extend(PIPE_HEADER_BYTES.to_le_bytes());
         for n in 0..2 {
@@ -228,7 +229,7 @@ mod tests {
         assert_eq!(stream.events, file.events);
         let all = |profile: &Profile| -> Vec<(u64, usize, String)> {
             let samples = profile.samples.iter();
-            let one = |s: &crate::profile::Sample| (s.time, s.event, s.command.to_string());
+            let one = |s: &crate::profile::Sample| (s.time_ns, s.event, s.command.to_string());
             samples.map(one).collect()
         };
         assert_eq!(
@@ -266,8 +267,8 @@ mod tests {
     #[test]
     fn r1_9_build_ids_are_taken_from_a_stream() {
         let (_, mut stream) = encode_file_and_stream();
-        let mut encoder = Encoder::default();
-        encoder.build_id(b"/bin/one", &[1, 2, 3]);
+        let mut encoder = RecordEncoder::default();
+        encoder.encode_build_id(b"/bin/one", &[1, 2, 3]);
         stream.extend(encoder.bytes);
         let stream = check_and_reorder_stream(&stream).unwrap_or_else(|why| panic!("{why}"));
         assert_eq!(stream.build_ids[OsStr::new("/bin/one")], [1, 2, 3]);

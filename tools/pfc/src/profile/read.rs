@@ -27,13 +27,16 @@ use super::live::EndedTasks;
 use super::pipe;
 use super::symbolizer::Symbolizer;
 use super::{Frame, Profile, Sample};
-use crate::data::{BOOT_ID, CONTEXT_MAX, KERNEL_START, LOST_PROCESS_RECORDS_ID, OFFLINE_ID};
+use crate::data::{
+    FEATURE_BOOT_ID, LOST_PROCESS_RECORDS_ID, LOWEST_KERNEL_ADDRESS, OFFLINE_EVENT_ID,
+    PERF_CONTEXT_MAX,
+};
 use crate::error::Failure;
 use crate::input_file;
 use crate::kernel_identity::KernelIdentity;
 
 /// The frames of each address. The key has the address and the `lookback` of
-/// [`Reader::find_frames_at`].
+/// [`ProfileReader::find_frames_at`].
 type FramesByAddress = HashMap<(u64, u64), Rc<[usize]>>;
 
 /// Context markers in call chains (PERF_CONTEXT_*). A marker says whether the frames that follow
@@ -67,14 +70,16 @@ pub fn read_profile(path: &Path, inlined: bool) -> Result<(Profile, Vec<String>)
     let name = input_name_for_messages(path);
     let bytes = match path == Path::new(STDIN_PATH) {
         true => pipe::read_stdin()?,
-        false => input_file::read(path, PERF_DATA_MAGIC).map_err(|e| match e.kind() {
-            std::io::ErrorKind::NotFound => {
-                Failure::Refused(format!("there is no {name}; make it: pfc record COMMAND"))
-            }
-            _ => Failure::Call(format!("read {name}"), e),
-        })?,
+        false => {
+            input_file::read_if_begins_with(path, PERF_DATA_MAGIC).map_err(|e| match e.kind() {
+                std::io::ErrorKind::NotFound => {
+                    Failure::Refused(format!("there is no {name}; make it: pfc record COMMAND"))
+                }
+                _ => Failure::Call(format!("read {name}"), e),
+            })?
+        }
     };
-    let mut reader = Reader::default();
+    let mut reader = ProfileReader::default();
     reader.symbolizer.finds_inlined = inlined;
     if path != Path::new(STDIN_PATH) {
         let metadata = std::fs::metadata(path).ok().filter(|m| m.is_file());
@@ -127,7 +132,7 @@ fn record_cpu(record: &RawEventRecord<'_>) -> u32 {
 
 /// Reads one or more files into one profile.
 #[derive(Default)]
-pub struct Reader {
+pub struct ProfileReader {
     pub profile: Profile,
     pub(super) processes: Processes,
     pub(super) ended_tasks: EndedTasks,
@@ -167,7 +172,7 @@ pub fn describe_lost_process_records(lost: u64) -> String {
     format!("{lost} records of processes were lost: {MISSING_RECORDS_CONSEQUENCE}")
 }
 
-impl Reader {
+impl ProfileReader {
     /// Makes a reader that finds inlined functions. The reader takes the kernel's functions from a
     /// text in the format of /proc/kallsyms, and the modules from a text in the format of
     /// /proc/modules.
@@ -250,7 +255,7 @@ impl Reader {
             self.profile.command = words;
         }
         let release = perf_file.os_release().ok().flatten().unwrap_or_default();
-        let boot_id = perf_file.feature_section_data(Feature(BOOT_ID));
+        let boot_id = perf_file.feature_section_data(Feature(FEATURE_BOOT_ID));
         // In a stream, `build_ids` already has the kernel's build ID.
         let build_id = self
             .symbolizer
@@ -276,10 +281,10 @@ impl Reader {
             if let PerfFileRecord::EventRecord { attr_index, record } = record {
                 // Records of unknown types are skipped.
                 match record.parse() {
-                    Ok(EventRecord::Throttle(r)) if r.id == OFFLINE_ID => {
+                    Ok(EventRecord::Throttle(r)) if r.id == OFFLINE_EVENT_ID => {
                         self.begin_offline_time(record_cpu(&record), r.timestamp);
                     }
-                    Ok(EventRecord::Unthrottle(r)) if r.id == OFFLINE_ID => {
+                    Ok(EventRecord::Unthrottle(r)) if r.id == OFFLINE_EVENT_ID => {
                         self.end_offline_time(record_cpu(&record), r.timestamp);
                     }
                     Ok(parsed) => self.handle_record(attr_index, &record, parsed, &periods),
@@ -382,15 +387,15 @@ impl Reader {
             }
             EventRecord::Lost(r) => {
                 self.lost_records = self.lost_records.saturating_add(r.count);
-                self.profile.lost = self.lost_records.max(self.lost_samples);
+                self.profile.nr_lost_records = self.lost_records.max(self.lost_samples);
             }
             EventRecord::Raw(r) if r.record_type == RecordType::LOST_SAMPLES => {
                 let count = r.data.as_slice().first_chunk().copied();
                 let count = count.map_or(0, u64::from_le_bytes);
                 self.lost_samples = self.lost_samples.saturating_add(count);
-                self.profile.lost = self.lost_records.max(self.lost_samples);
+                self.profile.nr_lost_records = self.lost_records.max(self.lost_samples);
             }
-            EventRecord::Throttle(_) => self.profile.throttled += 1,
+            EventRecord::Throttle(_) => self.profile.nr_throttles += 1,
             EventRecord::Sample(r) => {
                 let period = periods.get(event).copied().unwrap_or(1);
                 self.handle_sample(event, &r, period);
@@ -405,7 +410,7 @@ impl Reader {
 
     fn end_offline_time(&mut self, cpu: u32, time: u64) {
         if let Some(since) = self.offline_since.remove(&cpu) {
-            let total = self.profile.offline_ns.entry(cpu).or_default();
+            let total = self.profile.offline_ns_by_cpu.entry(cpu).or_default();
             *total = total.saturating_add(time.saturating_sub(since));
         }
     }
@@ -414,7 +419,7 @@ impl Reader {
     fn insert_kernel_mapping(&mut self, start: u64, end: u64, offset: u64, name: &OsStr) {
         if is_kernel_text_mapping(name) {
             self.symbolizer.recorded_kernel_text_start =
-                Some(offset).filter(|at| *at >= KERNEL_START);
+                Some(offset).filter(|at| *at >= LOWEST_KERNEL_ADDRESS);
         }
         let name = visible::decode(name.as_bytes());
         let region = MappedRegion {
@@ -445,7 +450,7 @@ impl Reader {
         let mut in_kernel = match r.cpu_mode {
             CpuMode::Kernel => true,
             CpuMode::User => false,
-            _ => ip >= KERNEL_START,
+            _ => ip >= LOWEST_KERNEL_ADDRESS,
         };
         let is_guest = matches!(r.cpu_mode, CpuMode::GuestKernel | CpuMode::GuestUser);
         let mut stack = match is_guest {
@@ -468,7 +473,7 @@ impl Reader {
                 let Some(address) = chain.get(n) else {
                     break;
                 };
-                if address >= CONTEXT_MAX {
+                if address >= PERF_CONTEXT_MAX {
                     match address {
                         CONTEXT_KERNEL => in_kernel = true,
                         CONTEXT_USER => in_kernel = false,
@@ -482,7 +487,7 @@ impl Reader {
                 // A return address may be the first address of the next function, so the address
                 // before a return address is looked up. The first address after a context marker is
                 // not a return address: it is the address of the interrupted instruction.
-                let is_return = n == 0 || chain.get(n - 1).is_some_and(|a| a < CONTEXT_MAX);
+                let is_return = n == 0 || chain.get(n - 1).is_some_and(|a| a < PERF_CONTEXT_MAX);
                 let frames = self.find_frames_at(pid, address, in_kernel, u64::from(is_return));
                 stack.extend_from_slice(&frames);
                 if stack.len() > MAX_STACK_DEPTH {
@@ -494,7 +499,7 @@ impl Reader {
         }
         self.profile.samples.push(Sample {
             event,
-            time: r.timestamp.unwrap_or(0),
+            time_ns: r.timestamp.unwrap_or(0),
             pid,
             tid,
             cpu: r.cpu,

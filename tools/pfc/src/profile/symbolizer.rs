@@ -143,11 +143,13 @@ impl Symbolizer {
     }
 
     fn running_kernel(&self) -> &KernelIdentity {
-        self.running_kernel.get_or_init(KernelIdentity::of_running)
+        self.running_kernel
+            .get_or_init(KernelIdentity::of_running_kernel)
     }
 
     fn is_recorded_kernel_running(&self) -> bool {
-        self.recorded_kernel.is_same_build(self.running_kernel())
+        self.recorded_kernel
+            .may_be_same_build(self.running_kernel())
     }
 
     /// Returns true if the file is known to be of another machine or of another boot, so that its
@@ -155,7 +157,7 @@ impl Symbolizer {
     fn is_of_another_boot(&self) -> bool {
         let (recorded, running) = (&self.recorded_kernel, self.running_kernel());
         let has_boot_id = !recorded.boot_id.is_empty();
-        !recorded.is_same_build(running) || has_boot_id && !recorded.is_same_boot(running)
+        !recorded.may_be_same_build(running) || has_boot_id && !recorded.is_same_boot(running)
     }
 
     pub fn symbolize_kernel_address(
@@ -349,13 +351,13 @@ impl Symbolizer {
     fn explain_missing_kernel_names(&self) -> String {
         let (recorded, running) = (&self.recorded_kernel, self.running_kernel());
         let text = match &self.kernel_symbols {
-            _ if !recorded.is_same_release(running) => {
+            _ if !recorded.may_be_same_release(running) => {
                 return format!(
                     "the file is of kernel {}, which does not run: its functions have no names",
                     recorded.release
                 );
             }
-            _ if !recorded.is_same_build(running) => {
+            _ if !recorded.may_be_same_build(running) => {
                 return format!(
                     "the file is of another build of kernel {} than the one that runs: the \
                      kernel's functions have no names",
@@ -384,7 +386,7 @@ impl Symbolizer {
         let unknown = |is_kernel: bool| {
             frames
                 .iter()
-                .any(|f| f.is_kernel == is_kernel && !f.is_known())
+                .any(|f| f.is_kernel == is_kernel && !f.has_known_symbol())
         };
         if unknown(true) {
             lines.push(self.explain_missing_kernel_names());
@@ -404,7 +406,7 @@ impl Symbolizer {
         if !files.is_empty() {
             let list: Vec<String> = files
                 .iter()
-                .map(|(f, why)| format!("{} ({why})", visible::escape_os(f)))
+                .map(|(f, why)| format!("{} ({why})", visible::escape_os_str(f)))
                 .collect();
             lines.push(format!(
                 "no names of functions in {}; install their packages of debug symbols",
@@ -414,7 +416,7 @@ impl Symbolizer {
         if !other_builds.is_empty() {
             let names = other_builds
                 .iter()
-                .map(|(file, _)| visible::escape_os(file));
+                .map(|(file, _)| visible::escape_os_str(file));
             let list: Vec<_> = names.collect();
             lines.push(format!(
                 "no names of functions in {}: the file is another build than the one that ran",
@@ -423,7 +425,7 @@ impl Symbolizer {
         }
         let is_unknown_jit_code = |f: &Frame| {
             let is_mapped = *f.object != *UNKNOWN_NAME;
-            !f.is_kernel && !f.is_known() && is_mapped && is_jit_mapping(&f.object)
+            !f.is_kernel && !f.has_known_symbol() && is_mapped && is_jit_mapping(&f.object)
         };
         if self.is_of_another_boot() && frames.iter().any(is_unknown_jit_code) {
             lines.push(
@@ -445,7 +447,7 @@ impl Symbolizer {
         }
         if !self.changed_files.is_empty() {
             let names = self.changed_files.iter();
-            let list: Vec<_> = names.map(|file| visible::escape_os(file)).collect();
+            let list: Vec<_> = names.map(|file| visible::escape_os_str(file)).collect();
             lines.push(format!(
                 "no names of functions in {}: the file has no build ID, and its contents or \
                  attributes were changed after it was mapped",

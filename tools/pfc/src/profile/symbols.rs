@@ -18,7 +18,7 @@ use object::{
 
 use super::debug_files::DebugLink;
 use super::files::{
-    candidate_paths, change_time, read_mapped_file, FileIdentity, ERROR_ANOTHER_BUILD,
+    candidate_file_paths, change_time, read_mapped_file, FileIdentity, ERROR_ANOTHER_BUILD,
     ERROR_NOT_FOUND,
 };
 use super::inlined::InlinedFunctions;
@@ -202,7 +202,7 @@ impl Symbols {
         // If the file's identity is unknown, read only the file at `path`, and none in /proc/PID.
         let is_usable =
             |candidate: &PathBuf| *identity != FileIdentity::Any || candidate.as_path() == path;
-        for candidate in candidate_paths(pid, path).filter(is_usable) {
+        for candidate in candidate_file_paths(pid, path).filter(is_usable) {
             let has_inode = matches!(identity, FileIdentity::Inode { .. });
             let changed_at = has_inode.then(|| change_time(&candidate)).flatten();
             let is_program = candidate.ends_with("exe") && !path.ends_with("exe");
@@ -310,7 +310,8 @@ impl Symbols {
 
     /// Returns the contents of the vDSO.
     pub(super) fn read_vdso_image() -> Result<Vec<u8>, &'static str> {
-        let maps = text_file::read("/proc/self/maps").map_err(|_| ERROR_NOT_FOUND)?;
+        let maps = text_file::read_text_escaping_non_utf8("/proc/self/maps")
+            .map_err(|_| ERROR_NOT_FOUND)?;
         let line = maps.lines().find(|line| line.ends_with("[vdso]"));
         let range = line.and_then(|line| line.split_once(' ')?.0.split_once('-'));
         let hex = |text| u64::from_str_radix(text, 16).ok();

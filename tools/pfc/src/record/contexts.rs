@@ -12,20 +12,20 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use perfmon::ring::{Argument, Record, Ring};
+use perfmon::ring::{Record, Ring, RingArgument};
 use perfmon::{sampling_pmd, status, Context, Message, RegisterValue, Scope, Status};
 
 use super::freq::FreqController;
 use super::lost::LostRecordCounts;
 use super::task_events::PerfTaskEvents;
-use super::tasks::{now, ProcessRecorder};
-use crate::data::{Encoder, SampleId};
+use super::tasks::{monotonic_now_ns, ProcessRecorder};
+use crate::data::{RecordEncoder, SampleId};
 use crate::hotplug::MonitoredCpus;
 use crate::stat::command::FollowedThreadHandler as _;
 use crate::stat::short_counts::{IncompleteTargets, MissingCountCauses};
 use crate::stat::syscall_failure;
 use crate::stat::throttling::Throttling;
-use crate::target::{is_esrch, on_target};
+use crate::target::{call_on_target_cpu, is_esrch};
 
 /// The sampling configuration of one PMD (data register).
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ pub struct SamplingPmdConfig {
 pub struct SamplingContextConfig {
     pub scope: Scope,
     pub format_name: &'static str,
-    pub format_argument: Argument,
+    pub format_argument: RingArgument,
     pub pmc_values: Vec<RegisterValue>,
     pub sampling_pmds: Vec<SamplingPmdConfig>,
 }
@@ -53,7 +53,7 @@ pub struct SamplingContextConfig {
 impl SamplingContextConfig {
     /// Creates a context and writes its registers, without attaching the context.
     pub fn create_context(&self) -> io::Result<Context> {
-        let context = Context::create_format(
+        let context = Context::create_with_format(
             self.scope,
             self.format_name,
             &self.format_argument.to_bytes(),
@@ -71,7 +71,7 @@ impl SamplingContextConfig {
     /// Checks whether a context with this configuration can be created and attached to the thread
     /// or CPU `target`. The context is closed again.
     pub fn check_can_attach(&self, target: u32) -> io::Result<()> {
-        on_target(self.scope, target, || {
+        call_on_target_cpu(self.scope, target, || {
             let context = self.create_context()?;
             context.load(target)?;
             Ring::open(&context)?;
@@ -121,7 +121,7 @@ impl SamplingContext {
     ) -> MissingCountCauses {
         let pmds: Vec<_> = config.sampling_pmds.iter().map(|s| (0, s.pmd)).collect();
         let values = self.context.read_set_pmds(&pmds).unwrap_or_default();
-        let unknown = match values.iter().any(|value| value.is_short) {
+        let unknown = match values.iter().any(|value| value.lacks_counts) {
             true => MissingCountCauses::UNKNOWN_REASON,
             false => MissingCountCauses::NONE,
         };
@@ -132,24 +132,24 @@ impl SamplingContext {
 /// The records that were read from the rings and have not been written to the file yet.
 #[derive(Default)]
 pub struct DrainedRecords {
-    pub records: Encoder,
+    pub records: RecordEncoder,
     pub nr_samples: u64,
-    pub lost: u64,
+    pub nr_lost: u64,
     /// The number of samples that were taken on idle CPUs or in processes outside of this PID
     /// namespace.
     pub nr_samples_outside_namespace: u64,
 }
 
 /// All contexts of a recording, by thread ID or CPU number.
-pub struct Contexts {
+pub struct SamplingContexts {
     config: SamplingContextConfig,
     contexts_by_target: BTreeMap<u32, SamplingContext>,
-    pub tasks: ProcessRecorder,
+    pub process_recorder: ProcessRecorder,
     /// The kernel's records of processes; `None` if the kernel refuses to open the perf events.
     perf_task_events: Option<PerfTaskEvents>,
     /// A sentence for the user about perf events that could not be opened.
     unopened_events_problem: Option<String>,
-    pub drained: DrainedRecords,
+    pub drained_records: DrainedRecords,
     /// The number of threads that could not be sampled, and the error of the first such thread.
     pub nr_failed_threads: usize,
     pub first_thread_error: Option<io::Error>,
@@ -157,12 +157,13 @@ pub struct Contexts {
     pub incomplete_targets: IncompleteTargets,
     /// The throttling of all closed contexts, added up.
     throttling_of_closed_contexts: Throttling,
-    /// The throttling of all contexts up to the last call of [`Contexts::take_new_throttling`].
+    /// The throttling of all contexts up to the last call of
+    /// [`SamplingContexts::take_new_throttling`].
     reported_throttling: Throttling,
     /// True if a full ring overwrites its oldest records. The rings of a flight recorder are read
     /// only when a file is written or their CPU goes offline.
     is_flight_recorder: bool,
-    /// True after [`Contexts::stop`]: new threads get no contexts.
+    /// True after [`SamplingContexts::stop`]: new threads get no contexts.
     is_stopped: bool,
     pub has_broken_ring: bool,
     /// The sampled CPUs; `None` if threads are sampled.
@@ -185,7 +186,7 @@ fn is_in_child_pid_namespace() -> bool {
     own.is_ok_and(|own| own.as_os_str() != INIT_PID_NAMESPACE_LINK)
 }
 
-impl Contexts {
+impl SamplingContexts {
     pub fn new(config: SamplingContextConfig, is_flight_recorder: bool, has_stacks: bool) -> Self {
         let id = config.sampling_pmds.first().map_or(0, |s| s.event_id);
         let mut drained = DrainedRecords::default();
@@ -193,10 +194,10 @@ impl Contexts {
         Self {
             config,
             contexts_by_target: BTreeMap::new(),
-            tasks: ProcessRecorder::new(id),
+            process_recorder: ProcessRecorder::new(id),
             perf_task_events: None,
             unopened_events_problem: None,
-            drained,
+            drained_records: drained,
             nr_failed_threads: 0,
             first_thread_error: None,
             incomplete_targets: IncompleteTargets::default(),
@@ -215,7 +216,7 @@ impl Contexts {
     /// Creates a context and attaches the context to a thread or CPU, without starting the context.
     pub fn attach_context(&mut self, target: u32) -> io::Result<()> {
         let config = &self.config;
-        let context = on_target(config.scope, target, || {
+        let context = call_on_target_cpu(config.scope, target, || {
             let context = config.create_context()?;
             context.load(target)?;
             Ok(context)
@@ -225,7 +226,7 @@ impl Contexts {
 
     fn start_context(&self, target: u32) -> io::Result<()> {
         match self.contexts_by_target.get(&target) {
-            Some(live) => on_target(self.config.scope, target, || live.context.start()),
+            Some(live) => call_on_target_cpu(self.config.scope, target, || live.context.start()),
             None => Ok(()),
         }
     }
@@ -247,7 +248,7 @@ impl Contexts {
         self.is_stopped = true;
         for (target, live) in &self.contexts_by_target {
             // stop() fails only if the context has ended, and an ended context takes no samples.
-            let _ = on_target(self.config.scope, *target, || live.context.stop());
+            let _ = call_on_target_cpu(self.config.scope, *target, || live.context.stop());
         }
     }
 
@@ -270,7 +271,7 @@ impl Contexts {
     /// Reads the messages of all contexts, and the kernel's records of processes. Unless the
     /// recording is a flight recorder, this function also reads the rings of the contexts and
     /// adjusts the periods.
-    pub fn poll(&mut self) {
+    pub fn read_messages_and_rings(&mut self) {
         let targets: Vec<u32> = self.contexts_by_target.keys().copied().collect();
         for target in targets {
             let Some(live) = self.contexts_by_target.get_mut(&target) else {
@@ -295,7 +296,7 @@ impl Contexts {
         }
         self.reopen_events_of_started_cpus();
         self.attach_newly_online_cpus();
-        self.record_gaps(MonitoredCpus::take_ended_gaps);
+        self.record_cpu_gaps(MonitoredCpus::take_ended_gaps);
         self.drain_perf_task_events();
     }
 
@@ -310,14 +311,14 @@ impl Contexts {
             self.drain_sample_ring(*target);
             self.record_remaining_losses(*target);
         }
-        self.record_gaps(MonitoredCpus::take_gaps);
+        self.record_cpu_gaps(MonitoredCpus::take_gaps);
         self.drain_perf_task_events();
         for target in &targets {
             self.set_flight_recorder_paused(*target, false);
         }
         // Reading a count takes a system call for each event, and a paused context drops samples.
         if let Some(events) = &mut self.perf_task_events {
-            self.tasks.record_remaining_losses(events);
+            self.process_recorder.record_remaining_losses(events);
         }
         if self.is_flight_recorder {
             let ended: Vec<u32> = self
@@ -363,8 +364,10 @@ impl Contexts {
             self.contexts_by_target.get(&target),
         ) {
             // Unless the context is paused, the kernel may overwrite the oldest records before pfc
-            // reads the records. pause() fails only if the context has ended.
-            let _ = on_target(self.config.scope, target, || live.context.pause(paused));
+            // reads the records. set_ring_paused() fails only if the context has ended.
+            let _ = call_on_target_cpu(self.config.scope, target, || {
+                live.context.set_ring_paused(paused)
+            });
         }
     }
 
@@ -374,7 +377,7 @@ impl Contexts {
         };
         let sampling_pmds = &self.config.sampling_pmds;
         let first_id = sampling_pmds.first().map_or(0, |s| s.event_id);
-        let drained = &mut self.drained;
+        let drained = &mut self.drained_records;
         for record in live.ring.records() {
             let sample_id = |time| SampleId {
                 time,
@@ -387,7 +390,7 @@ impl Contexts {
                         (sample.pid, sample.tid) = (u32::MAX, u32::MAX);
                         drained.nr_samples_outside_namespace += 1;
                     }
-                    self.tasks.record_process_of_sample(&sample);
+                    self.process_recorder.record_process_of_sample(&sample);
                     let index = sampling_pmds
                         .iter()
                         .position(|s| s.event_id == sample.eventid);
@@ -397,25 +400,29 @@ impl Contexts {
                         controller.add_sample_time(sample.time);
                     }
                     let id = index.map_or(first_id, |_| sample.eventid);
-                    drained.records.sample(&sample, id);
+                    drained.records.encode_sample(&sample, id);
                     drained.nr_samples += 1;
                 }
                 Record::Lost(lost) => {
                     if let lost @ 1.. = live.lost_records.add_lost_record(lost) {
-                        drained.records.lost(lost, &sample_id(now()));
+                        drained
+                            .records
+                            .encode_lost(lost, &sample_id(monotonic_now_ns()));
                     }
                 }
-                Record::Throttle(time) => drained.records.throttle(true, &sample_id(time)),
-                Record::Unthrottle(time) => drained.records.throttle(false, &sample_id(time)),
-                Record::Exec(time) => self.tasks.record_exec_from_ring(target, time),
+                Record::Throttle(time) => drained.records.encode_throttle(true, &sample_id(time)),
+                Record::Unthrottle(time) => {
+                    drained.records.encode_throttle(false, &sample_id(time))
+                }
+                Record::Exec(time) => self.process_recorder.record_exec_from_ring(target, time),
                 // A kernel module that is newer than pfc may write records of an unknown type.
                 Record::Other { .. } => {}
             }
         }
-        self.tasks.check_sampled_processes();
+        self.process_recorder.check_sampled_processes();
         // If records are lost after the last record in the ring, only the ring's count of lost
         // records includes the loss: no record in the ring reports it.
-        drained.lost += live.lost_records.update_ring_total(live.ring.lost());
+        drained.nr_lost += live.lost_records.update_ring_total(live.ring.lost());
         self.has_broken_ring |= live.ring.is_broken();
     }
 
@@ -426,11 +433,11 @@ impl Contexts {
         };
         if let lost @ 1.. = live.lost_records.take_unwritten_count() {
             let sample_id = SampleId {
-                time: now(),
+                time: monotonic_now_ns(),
                 id: self.config.sampling_pmds.first().map_or(0, |s| s.event_id),
                 ..SampleId::default()
             };
-            self.drained.records.lost(lost, &sample_id);
+            self.drained_records.records.encode_lost(lost, &sample_id);
         }
     }
 
@@ -457,7 +464,7 @@ impl Contexts {
             return;
         }
         // If write_sampling_pmds() fails, the old periods stay in effect.
-        let _ = on_target(self.config.scope, target, || {
+        let _ = call_on_target_cpu(self.config.scope, target, || {
             live.context.write_sampling_pmds(&pmds)
         });
     }
@@ -498,7 +505,8 @@ impl Contexts {
 
     /// Returns sentences about lost records of processes, samples without a name since the last
     /// call, and threads or CPUs that are not sampled any more. Does not read the messages of the
-    /// contexts: [`Contexts::poll`] must be the first to read that a CPU is offline.
+    /// contexts: [`SamplingContexts::read_messages_and_rings`] must be the first to read that a CPU
+    /// is offline.
     pub fn find_problems(&mut self) -> Vec<String> {
         for (target, live) in &self.contexts_by_target {
             if let Ok(status) = live.context.status() {
@@ -512,7 +520,7 @@ impl Contexts {
         }
         let cpus = self.monitored_cpus.as_ref();
         problems.extend(cpus.and_then(MonitoredCpus::read_problem));
-        if let n @ 1.. = std::mem::take(&mut self.drained.nr_samples_outside_namespace) {
+        if let n @ 1.. = std::mem::take(&mut self.drained_records.nr_samples_outside_namespace) {
             problems.push(format!("{n} samples are of idle CPUs or of processes outside of this pid name space; they have no names (:-1)"));
         }
         if self.has_broken_ring {

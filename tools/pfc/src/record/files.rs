@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 
 use super::tasks::ProcessRecordPosition;
 use super::Recording;
-use crate::data::Writer;
+use crate::data::PerfDataWriter;
 use crate::error::Failure;
 use crate::message;
-use crate::units::format_size;
+use crate::units::format_byte_size;
 
 impl Recording<'_> {
     pub(super) fn begin_output_file(&mut self) -> Result<(), Failure> {
@@ -28,7 +28,7 @@ impl Recording<'_> {
 
     fn create_output_file(&mut self, path: &Path) -> Result<(), Failure> {
         let argv: Vec<OsString> = std::env::args_os().collect();
-        let file = Writer::create(path, &self.event_attributes, self.args.stacks, &argv)
+        let file = PerfDataWriter::create(path, &self.event_attributes, self.args.stacks, &argv)
             .map_err(|e| Failure::Create(path.to_owned(), e))?;
         self.output_file = Some(file);
         self.written_process_records = ProcessRecordPosition::default();
@@ -43,8 +43,8 @@ impl Recording<'_> {
         let has_progress = self.last_progress_at.is_some();
         let Some(file) = &mut self.output_file else {
             if self.write_failure.is_some() {
-                contexts.drained.records.bytes.clear();
-                contexts.tasks.take_records();
+                contexts.drained_records.records.bytes.clear();
+                contexts.process_recorder.take_records();
             }
             return;
         };
@@ -52,18 +52,18 @@ impl Recording<'_> {
         // the file has the process names for all samples that it contains.
         let mut bytes = match self.args.switch_output || self.args.overwrite {
             // The recording has only one file, so the records of processes are not needed again.
-            false => contexts.tasks.take_records(),
+            false => contexts.process_recorder.take_records(),
             true => contexts
-                .tasks
+                .process_recorder
                 .records_after_position(&mut self.written_process_records)
                 .to_vec(),
         };
-        bytes.append(&mut contexts.drained.records.bytes);
+        bytes.append(&mut contexts.drained_records.records.bytes);
         if bytes.is_empty() {
             return;
         }
         let written = file.write(&bytes);
-        let named = match file.samples() {
+        let named = match file.nr_samples() {
             0 => Ok(()),
             _ => publish_output_file(file, has_progress),
         };
@@ -71,9 +71,12 @@ impl Recording<'_> {
             self.write_failure = Some(Failure::Incomplete {
                 path: file.path().to_owned(),
                 error,
-                kept: match file.samples() {
+                kept: match file.nr_samples() {
                     0 => None,
-                    n => Some(format!("{n} samples, {}", format_size(file.bytes()))),
+                    n => Some(format!(
+                        "{n} samples, {}",
+                        format_byte_size(file.file_bytes())
+                    )),
                 },
             });
             self.output_file = None;
@@ -97,7 +100,7 @@ impl Recording<'_> {
             self.create_output_file(&path)?;
         }
         self.contexts.drain_all_rings();
-        self.contexts.tasks.record_last_changes();
+        self.contexts.process_recorder.record_last_changes();
         self.write_drained_records();
         let Some(file) = self.output_file.take() else {
             return Ok(());
@@ -111,15 +114,15 @@ impl Recording<'_> {
         }
         print_changed_path(&requested, &path);
         message!("[ pfc record: {heading} ]");
-        let drained = &mut self.contexts.drained;
+        let drained = &mut self.contexts.drained_records;
         message!(
             "[ pfc record: Captured and wrote {:.3} MB {} ({} samples), {} lost ]",
             bytes as f64 / f64::from(1 << 20),
             visible::escape_path(&path),
             drained.nr_samples,
-            drained.lost,
+            drained.nr_lost,
         );
-        (drained.nr_samples, drained.lost) = (0, 0);
+        (drained.nr_samples, drained.nr_lost) = (0, 0);
         let throttling = self.contexts.take_new_throttling();
         if !throttling.is_none() {
             message!(
@@ -144,7 +147,7 @@ impl Recording<'_> {
 }
 
 /// Gives the file its name. `has_progress` is true if a progress message is on the terminal.
-fn publish_output_file(file: &mut Writer, has_progress: bool) -> io::Result<()> {
+fn publish_output_file(file: &mut PerfDataWriter, has_progress: bool) -> io::Result<()> {
     let requested = file.path().to_owned();
     file.publish()?;
     if has_progress && file.path() != requested {

@@ -2,14 +2,14 @@
 
 //! Fuzzers of the parsers of /proc files and of the kernel's records of processes.
 
-use fuzz::{changed, Fuzzer};
+use fuzz::{changed_inputs, Fuzzer};
 
-use super::kernel_maps::parse_modules;
+use super::kernel_maps::parse_proc_modules;
 use super::lost::LostRecordCounts;
 use super::maps::parse_executable_mapping;
 use super::task_events::copy_process_records;
 use super::tasks::parse_pid_and_parent_pid;
-use crate::data::{middle_time, take_until, Encoder, SampleId};
+use crate::data::{take_records_until, time_of_middle_record, RecordEncoder, SampleId};
 use crate::text_file;
 
 #[test]
@@ -28,17 +28,17 @@ fn r1_9_fuzz_parsers_of_proc_files() {
         .chain(own)
         .collect();
     assert_eq!(
-        text_file::byte_lines(maps)
+        text_file::split_byte_lines(maps)
             .filter_map(parse_executable_mapping)
             .count(),
         3
     );
-    Fuzzer::new("files of proc").run(changed(&valid), |bytes| {
-        for line in text_file::byte_lines(bytes) {
+    Fuzzer::new("files of proc").run(changed_inputs(&valid), |bytes| {
+        for line in text_file::split_byte_lines(bytes) {
             let _ = parse_executable_mapping(line);
         }
         let text = visible::decode(bytes);
-        let _ = (parse_pid_and_parent_pid(&text), parse_modules(&text));
+        let _ = (parse_pid_and_parent_pid(&text), parse_proc_modules(&text));
     });
 }
 
@@ -51,19 +51,19 @@ fn r1_9_fuzz_copying_of_process_records() {
         cpu: 1,
         id: 77,
     };
-    let mut from = Encoder::default();
-    from.comm(b"one", true, &id);
-    from.fork((1, 1), &id);
-    from.throttle(true, &id);
-    from.lost(u64::MAX, &id);
-    from.lost(3, &id);
-    from.exit((1, 1), &id);
-    Fuzzer::new("records of processes").run(changed(&[from.bytes]), |bytes| {
-        let mut to = Encoder::default();
+    let mut from = RecordEncoder::default();
+    from.encode_comm(b"one", true, &id);
+    from.encode_fork((1, 1), &id);
+    from.encode_throttle(true, &id);
+    from.encode_lost(u64::MAX, &id);
+    from.encode_lost(3, &id);
+    from.encode_exit((1, 1), &id);
+    Fuzzer::new("records of processes").run(changed_inputs(&[from.bytes]), |bytes| {
+        let mut to = RecordEncoder::default();
         copy_process_records(bytes, &mut to, 2, &mut LostRecordCounts::default());
-        let _ = middle_time(&to.bytes);
+        let _ = time_of_middle_record(&to.bytes);
         let size = to.bytes.len();
-        let until = take_until(&mut to.bytes, 5);
+        let until = take_records_until(&mut to.bytes, 5);
         assert_eq!(until.len() + to.bytes.len(), size);
     });
 }

@@ -5,12 +5,12 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 
-use crate::data::Encoder;
+use crate::data::RecordEncoder;
 use crate::text_file;
 
 /// Encodes the mappings of the kernel and of its modules, unless the kernel hides addresses from
 /// this user.
-pub fn encode_kernel_mappings(output: &mut Encoder, id: u64) {
+pub fn encode_kernel_mappings(output: &mut RecordEncoder, id: u64) {
     let Some(start) = read_kernel_text_start() else {
         return;
     };
@@ -20,9 +20,9 @@ pub fn encode_kernel_mappings(output: &mut Encoder, id: u64) {
     // the end is near the end of this file, and reading the whole file takes long.
     let above = modules.iter().map(|m| m.1).filter(|at| *at > start);
     let end = above.min().unwrap_or(u64::MAX);
-    output.kernel_mmap(start, end, start, "[kernel.kallsyms]_text", id);
+    output.encode_kernel_mmap(start, end, start, "[kernel.kallsyms]_text", id);
     for (name, at, size) in modules {
-        output.kernel_mmap(at, at.saturating_add(size), 0, &name, id);
+        output.encode_kernel_mmap(at, at.saturating_add(size), 0, &name, id);
     }
 }
 
@@ -40,11 +40,11 @@ fn read_kernel_text_start() -> Option<u64> {
 
 /// Returns each module's name in brackets, its address and its size in bytes.
 pub fn read_loaded_modules() -> Vec<(String, u64, u64)> {
-    parse_modules(&text_file::read("/proc/modules").unwrap_or_default())
+    parse_proc_modules(&text_file::read_text_escaping_non_utf8("/proc/modules").unwrap_or_default())
 }
 
 /// Parses /proc/modules. Returns each module's name in brackets, its address and its size in bytes.
-pub fn parse_modules(text: &str) -> Vec<(String, u64, u64)> {
+pub fn parse_proc_modules(text: &str) -> Vec<(String, u64, u64)> {
     let module = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
         let [name, size, ..] = words[..] else {

@@ -5,12 +5,12 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-use crate::data::record::Region;
-use crate::data::KERNEL_START;
+use crate::data::record::ExecutableMapping;
+use crate::data::LOWEST_KERNEL_ADDRESS;
 
 /// Parses a line of /proc/PID/maps. Returns `None` if the mapping is not executable, or if it is in
 /// the kernel's address range.
-pub fn parse_executable_mapping(line: &[u8]) -> Option<Region> {
+pub fn parse_executable_mapping(line: &[u8]) -> Option<ExecutableMapping> {
     // The first five words of the line are ASCII. The rest of the line is the path, which can
     // contain any bytes.
     let mut rest = line;
@@ -26,7 +26,7 @@ pub fn parse_executable_mapping(line: &[u8]) -> Option<Region> {
     let (major, minor) = word()?.split_once(':')?;
     let inode = word()?;
     let hex = |text| u64::from_str_radix(text, 16).ok();
-    let region = Region {
+    let region = ExecutableMapping {
         start: hex(start)?,
         end: hex(end)?,
         offset: hex(offset)?,
@@ -36,7 +36,7 @@ pub fn parse_executable_mapping(line: &[u8]) -> Option<Region> {
         path: unescape_maps_path(rest),
     };
     // The vsyscall page is in the kernel's address range.
-    (is_code && region.start < KERNEL_START).then_some(region)
+    (is_code && region.start < LOWEST_KERNEL_ADDRESS).then_some(region)
 }
 
 /// Returns the path at the end of a line of /proc/PID/maps. For anonymous memory, the line has no
@@ -69,7 +69,7 @@ mod tests {
         );
         assert_eq!(
             code,
-            Some(Region {
+            Some(ExecutableMapping {
                 start: 0x7f01_a000,
                 end: 0x7f01_f000,
                 offset: 0x2000,

@@ -32,28 +32,28 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
-use perfmon::ring::{self, Argument};
+use perfmon::ring::{self, RingArgument};
 use perfmon::Scope;
 use rustix::thread::gettid;
 
 use crate::cli::{RecordArgs, TargetArgs};
-use crate::data::{self, Attribute, Writer};
+use crate::data::{self, EventAttribute, PerfDataWriter};
 use crate::error::{Failure, TryingTo};
 use crate::hotplug::MonitoredCpus;
 use crate::message;
-use crate::pmu::load_modules;
-use crate::stat::assign::{assign, EventPlacement, RegisterPlan};
+use crate::pmu::load_perfmon_modules;
+use crate::stat::assign::{assign_events_to_registers, EventPlacement, RegisterPlan};
 use crate::stat::beside::SideCommand;
 use crate::stat::command::FollowedCommand;
 use crate::stat::event_loop::{EventLoop, WakeReason};
-use crate::stat::events::{Event, EventSource, Machine};
+use crate::stat::events::{Event, EventSource, MachineProperties};
 use crate::stat::{exit_code_of_run, select_target, syscall_failure, Target};
 use crate::target::{is_ebusy, is_esrch};
 use crate::text_file;
-pub use contexts::Contexts;
+pub use contexts::SamplingContexts;
 use contexts::{SamplingContextConfig, SamplingPmdConfig};
-pub use kernel_maps::{parse_modules, read_loaded_modules};
-pub use tasks::now;
+pub use kernel_maps::{parse_proc_modules, read_loaded_modules};
+pub use tasks::monotonic_now_ns;
 use tasks::ProcessRecordPosition;
 
 /// The maximum time between two reads of the sampling rings.
@@ -84,13 +84,15 @@ pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<Exit
         false => EventLoop::new(),
     }
     .trying_to("catch signals")?;
-    let (attributes, contexts) = prepare(device, args, scope, &target)?;
+    let (attributes, contexts) = prepare_sampling(device, args, scope, &target)?;
     let mut run = Recording {
         args,
         contexts,
         event_loop,
         event_attributes: attributes,
-        output_path: file.unwrap_or(Path::new(data::DEFAULT_FILE)).to_owned(),
+        output_path: file
+            .unwrap_or(Path::new(data::DEFAULT_PERF_DATA_PATH))
+            .to_owned(),
         output_file: None,
         written_process_records: ProcessRecordPosition::default(),
         write_failure: None,
@@ -98,13 +100,14 @@ pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<Exit
         nr_wakeups: 0,
         // No progress is shown during a command, because the command may write to the terminal
         // itself.
-        last_progress_at: (message::is_terminal() && args.command.is_empty()).then(Instant::now),
+        last_progress_at: (message::is_stderr_terminal() && args.command.is_empty())
+            .then(Instant::now),
     };
     run.begin_output_file()?;
     let status = match &target {
         Target::Command => run.record_command()?,
         _ => {
-            attach(&mut run.contexts, &target, &args.targets)?;
+            attach_to_targets(&mut run.contexts, &target, &args.targets)?;
             run.record_threads_or_cpus()?
         }
     };
@@ -117,28 +120,32 @@ pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<Exit
     ))
 }
 
-/// Chooses the events, and makes an empty [`Contexts`] for the events. Contexts that this function
-/// creates are only tests, and are closed again.
-pub fn prepare(
+/// Chooses the events, and makes an empty [`SamplingContexts`] for the events. Contexts that this
+/// function creates are only tests, and are closed again.
+pub fn prepare_sampling(
     device: &Path,
     args: &RecordArgs,
     scope: Scope,
     target: &Target,
-) -> Result<(Vec<Attribute>, Contexts), Failure> {
-    load_modules();
-    let machine = Machine::read(target.cpus())?;
+) -> Result<(Vec<EventAttribute>, SamplingContexts), Failure> {
+    load_perfmon_modules();
+    let machine = MachineProperties::read(target.cpus())?;
     let (events, config) = choose_events_and_config(device, args, scope, &machine, target)?;
     let attributes = perf_attributes_of_events(&events, &config, args);
     Ok((
         attributes,
-        Contexts::new(config, args.overwrite, args.stacks),
+        SamplingContexts::new(config, args.overwrite, args.stacks),
     ))
 }
 
 /// Creates a context for each thread or CPU of `target` and attaches it, without starting it. If
 /// `target` is a command, no context is created, because the process of the command does not exist
 /// yet.
-pub fn attach(contexts: &mut Contexts, target: &Target, args: &TargetArgs) -> Result<(), Failure> {
+pub fn attach_to_targets(
+    contexts: &mut SamplingContexts,
+    target: &Target,
+    args: &TargetArgs,
+) -> Result<(), Failure> {
     match target {
         Target::Command => {}
         Target::Threads(threads, _) => {
@@ -170,7 +177,7 @@ fn choose_events_and_config(
     device: &Path,
     args: &RecordArgs,
     scope: Scope,
-    machine: &Machine,
+    machine: &MachineProperties,
     target: &Target,
 ) -> Result<(Vec<Event>, SamplingContextConfig), Failure> {
     let target_id = match target {
@@ -178,10 +185,13 @@ fn choose_events_and_config(
         _ => gettid().as_raw_nonzero().get().unsigned_abs(),
     };
     let resolve = |words: &[String]| -> Result<Vec<Event>, Failure> {
-        words.iter().map(|w| machine.resolve(w, device)).collect()
+        words
+            .iter()
+            .map(|w| machine.resolve_event_name(w, device))
+            .collect()
     };
     let try_events = |events: Vec<Event>| -> Result<(Vec<Event>, SamplingContextConfig), Failure> {
-        let plan = assign(&events, &machine.map);
+        let plan = assign_events_to_registers(&events, &machine.map);
         let config = build_sampling_config(&events, &plan, args, scope, machine)?;
         match config.check_can_attach(target_id) {
             Ok(()) => Ok((events, config)),
@@ -194,7 +204,7 @@ fn choose_events_and_config(
     let clock = ["task-clock".to_owned()];
     if machine.vendor.is_some() {
         let cycles = resolve(&["cycles".to_owned()])?;
-        let plan = assign(&cycles, &machine.map);
+        let plan = assign_events_to_registers(&cycles, &machine.map);
         let config = build_sampling_config(&cycles, &plan, args, scope, machine)?;
         match config.check_can_attach(target_id) {
             Ok(()) => return Ok((cycles, config)),
@@ -212,7 +222,7 @@ fn choose_events_and_config(
 /// the user. The sampling format `format` is missing if the kernel module of the format is not
 /// loaded.
 fn explain_sampling_error(error: &io::Error, format: &str) -> Failure {
-    let has_device = Path::new(perfmon::DEVICE).exists();
+    let has_device = Path::new(perfmon::PERFMON_DEVICE_PATH).exists();
     match (error.kind(), error.raw_os_error()) {
         (io::ErrorKind::NotFound, _) if has_device => Failure::Refused(format!(
             "cannot record: there is no format '{format}'; load it: modprobe pfm_ring"
@@ -233,7 +243,7 @@ fn build_sampling_config(
     plan: &RegisterPlan,
     args: &RecordArgs,
     scope: Scope,
-    machine: &Machine,
+    machine: &MachineProperties,
 ) -> Result<SamplingContextConfig, Failure> {
     let mut sampling_pmds = Vec::new();
     for ((event, placement), id) in events.iter().zip(&plan.placements).zip(1..) {
@@ -245,7 +255,7 @@ fn build_sampling_config(
                 ))
             }
             EventPlacement::NotSupported => {
-                if !Path::new(perfmon::DEVICE).exists() {
+                if !Path::new(perfmon::PERFMON_DEVICE_PATH).exists() {
                     let error = io::ErrorKind::NotFound.into();
                     return Err(syscall_failure("record", &error));
                 }
@@ -276,12 +286,12 @@ fn build_sampling_config(
         Scope::System => 128,
         Scope::Thread => 32,
     });
-    let mut argument = Argument::new(pages * PAGE_SIZE);
+    let mut argument = RingArgument::new(pages * PAGE_SIZE);
     let format = match (args.overwrite, args.stacks) {
         (true, stacks) => {
             argument.flags = ring::BACKWARD | ring::OVERWRITE;
             if stacks {
-                argument.fields = ring::KERNEL_STACK | ring::USER_STACK;
+                argument.fields = ring::RECORD_KERNEL_STACK | ring::RECORD_USER_STACK;
             }
             "flight-recorder"
         }
@@ -306,7 +316,7 @@ fn initial_period_and_frequency(event: &Event, args: &RecordArgs) -> (u64, Optio
     let frequency = args.frequency.unwrap_or(DEFAULT_SAMPLES_PER_SECOND);
     match event.source {
         // The period of a clock event is in nanoseconds.
-        EventSource::Soft(perfmon::CPU_CLOCK | perfmon::TASK_CLOCK) => {
+        EventSource::Soft(perfmon::CPU_CLOCK_PMD | perfmon::TASK_CLOCK_PMD) => {
             ((1_000_000_000 / frequency).max(1), None)
         }
         // The initial period is right for an event that occurs once in each cycle. The frequency
@@ -320,7 +330,7 @@ fn initial_period_and_frequency(event: &Event, args: &RecordArgs) -> (u64, Optio
 }
 
 fn read_cpu_mhz() -> u64 {
-    let text = text_file::read("/proc/cpuinfo").unwrap_or_default();
+    let text = text_file::read_text_escaping_non_utf8("/proc/cpuinfo").unwrap_or_default();
     let line = text.lines().find_map(|l| l.strip_prefix("cpu MHz"));
     let value = line.and_then(|l| l.split_once(':')?.1.trim().parse::<f64>().ok());
     value.map_or(1000, |mhz| mhz as u64).clamp(100, 10_000)
@@ -332,15 +342,15 @@ fn perf_attributes_of_events(
     events: &[Event],
     config: &SamplingContextConfig,
     args: &RecordArgs,
-) -> Vec<Attribute> {
+) -> Vec<EventAttribute> {
     let attribute = |(event, sampler): (&Event, &SamplingPmdConfig)| {
         let (kind, config) = match event.source {
-            EventSource::Soft(perfmon::CPU_CLOCK) => (PERF_TYPE_SOFTWARE, 0),
-            EventSource::Soft(perfmon::TASK_CLOCK) => (PERF_TYPE_SOFTWARE, 1),
-            EventSource::Soft(perfmon::PAGE_FAULTS) => (PERF_TYPE_SOFTWARE, 2),
-            EventSource::Soft(perfmon::CONTEXT_SWITCHES) => (PERF_TYPE_SOFTWARE, 3),
-            EventSource::Soft(perfmon::MIGRATIONS) => (PERF_TYPE_SOFTWARE, 4),
-            EventSource::Soft(perfmon::MAJOR_FAULTS) => (PERF_TYPE_SOFTWARE, 6),
+            EventSource::Soft(perfmon::CPU_CLOCK_PMD) => (PERF_TYPE_SOFTWARE, 0),
+            EventSource::Soft(perfmon::TASK_CLOCK_PMD) => (PERF_TYPE_SOFTWARE, 1),
+            EventSource::Soft(perfmon::PAGE_FAULTS_PMD) => (PERF_TYPE_SOFTWARE, 2),
+            EventSource::Soft(perfmon::CONTEXT_SWITCHES_PMD) => (PERF_TYPE_SOFTWARE, 3),
+            EventSource::Soft(perfmon::MIGRATIONS_PMD) => (PERF_TYPE_SOFTWARE, 4),
+            EventSource::Soft(perfmon::MAJOR_FAULTS_PMD) => (PERF_TYPE_SOFTWARE, 6),
             EventSource::Hardware(code) => {
                 match perf_hardware_event_code(event.name_without_modes()) {
                     Some(generic) => (PERF_TYPE_HARDWARE, generic),
@@ -354,9 +364,9 @@ fn perf_attributes_of_events(
             EventSource::Hardware(code) => (code.counts_user, code.counts_kernel),
             _ => (true, true),
         };
-        Attribute {
+        EventAttribute {
             name: event.name.clone(),
-            kind,
+            event_type: kind,
             config,
             period: match (args.period, args.frequency) {
                 (Some(period), _) => period,
@@ -393,14 +403,14 @@ fn perf_hardware_event_code(name: &str) -> Option<u64> {
 /// The state of a recording.
 struct Recording<'a> {
     args: &'a RecordArgs,
-    contexts: Contexts,
+    contexts: SamplingContexts,
     event_loop: EventLoop,
-    event_attributes: Vec<Attribute>,
+    event_attributes: Vec<EventAttribute>,
     /// The path of the output file: the path that the user gave, or the default path.
     output_path: PathBuf,
     /// The open output file. In a flight recorder, `output_file` is `None` except while a file is
     /// written. After a failed write, `output_file` is `None` in every recording.
-    output_file: Option<Writer>,
+    output_file: Option<PerfDataWriter>,
     /// The position in the records of processes. The open file has the records before this
     /// position.
     written_process_records: ProcessRecordPosition,
@@ -449,10 +459,10 @@ impl Recording<'_> {
     fn wait_and_read_rings(&mut self, until: Option<Instant>) -> Result<WakeReason, Failure> {
         let wake = self
             .event_loop
-            .wait_for(until, &self.contexts.fds_to_poll())
+            .wait_for_readable_files(until, &self.contexts.fds_to_poll())
             .trying_to("wait for samples")?;
-        self.contexts.poll();
-        if !self.contexts.drained.records.bytes.is_empty() {
+        self.contexts.read_messages_and_rings();
+        if !self.contexts.drained_records.records.bytes.is_empty() {
             self.nr_wakeups += 1;
         }
         self.write_drained_records();
@@ -465,7 +475,7 @@ impl Recording<'_> {
 
     /// Updates the progress message once per second, if progress is shown.
     fn update_progress_message(&mut self) {
-        let drained = &self.contexts.drained;
+        let drained = &self.contexts.drained_records;
         if let Some(last) = self
             .last_progress_at
             .as_mut()
@@ -474,17 +484,19 @@ impl Recording<'_> {
             *last = Instant::now();
             message::print_progress(&format!(
                 "[ pfc record: {} samples, {} lost so far; Ctrl-C ends ] ",
-                drained.nr_samples, drained.lost
+                drained.nr_samples, drained.nr_lost
             ));
         }
     }
 
     fn record_command(&mut self) -> Result<Option<ExitStatus>, Failure> {
         let argv = &self.args.command;
-        let spawn_untraced = |contexts: &mut Contexts| -> Result<FollowedCommand, Failure> {
-            let fork_time = now();
+        let spawn_untraced = |contexts: &mut SamplingContexts| -> Result<FollowedCommand, Failure> {
+            let fork_time = monotonic_now_ns();
             let child = FollowedCommand::spawn_untraced(argv, contexts)?;
-            contexts.tasks.record_process_exec(child.pid(), fork_time);
+            contexts
+                .process_recorder
+                .record_process_exec(child.pid(), fork_time);
             Ok(child)
         };
         let mut child = match self.args.no_inherit {
@@ -512,7 +524,7 @@ impl Recording<'_> {
     ) -> Result<ExitStatus, Failure> {
         loop {
             if let Some(status) = child.handle_state_changes(&mut self.contexts)? {
-                self.contexts.poll();
+                self.contexts.read_messages_and_rings();
                 return Ok(status);
             }
             let until = child.limit_wait(next_ring_poll_at());
@@ -548,7 +560,7 @@ impl Recording<'_> {
         loop {
             let wake = self.wait_and_read_rings(next_ring_poll_at())?;
             let has_ended = match (&mut command, wake) {
-                (Some(command), wake) => command.handle(wake)?,
+                (Some(command), wake) => command.handle_wake_reason(wake)?,
                 (None, WakeReason::Interrupted | WakeReason::Terminated(_)) => true,
                 (None, _) => {
                     self.contexts.have_all_contexts_ended() || self.write_failure.is_some()

@@ -14,7 +14,7 @@ use crate::data::attr_flags::{
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use perfmon::area::Area;
+use perfmon::area::MappedArea;
 
 const PAGE_SIZE: usize = 4096;
 /// The size of a ring's data in bytes, a power of two.
@@ -137,7 +137,7 @@ pub fn read_lost_count(event: impl AsFd) -> Option<u64> {
 #[derive(Debug)]
 pub struct PerfRing {
     event_fd: OwnedFd,
-    mapped_area: Area,
+    mapped_area: MappedArea,
 }
 
 impl PerfRing {
@@ -148,13 +148,15 @@ impl PerfRing {
     /// Returns the error of mmap(2). If the ring would exceed the limit of locked memory, the error
     /// has no errno, unlike an `EPERM` of perf_event_open(2), but its message has advice.
     pub fn new(event: OwnedFd) -> io::Result<Self> {
-        let mapped_area = Area::writable(event.as_raw_fd(), 0, PAGE_SIZE + RING_DATA_BYTES)
-            .map_err(|errno| match (errno, io::Error::from_raw_os_error(errno)) {
-                (libc::EPERM, error) => io::Error::other(format!(
+        let mapped_area =
+            MappedArea::new_writable(event.as_raw_fd(), 0, PAGE_SIZE + RING_DATA_BYTES).map_err(
+                |errno| match (errno, io::Error::from_raw_os_error(errno)) {
+                    (libc::EPERM, error) => io::Error::other(format!(
                     "mmap: {error}: the limit of locked memory is reached; raise it (ulimit -l)"
                 )),
-                (_, error) => error,
-            })?;
+                    (_, error) => error,
+                },
+            )?;
         Ok(Self {
             event_fd: event,
             mapped_area,

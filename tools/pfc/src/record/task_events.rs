@@ -20,9 +20,9 @@ use rustix::process::{getrlimit, Resource};
 
 use super::lost::LostRecordCounts;
 use super::perf_event::{open_dummy_perf_event, read_lost_count, PerfRing, TaskFilter};
-use super::tasks::now;
-use crate::data::{Encoder, SampleId};
-use crate::hotplug::{online_cpus, present_cpus, read_cpu_generation};
+use super::tasks::monotonic_now_ns;
+use crate::data::{RecordEncoder, SampleId};
+use crate::hotplug::{present_cpus, read_cpu_generation, read_online_cpus};
 
 /// Types of perf records.
 const PERF_RECORD_LOST: u32 = 2;
@@ -94,7 +94,7 @@ impl PerfTaskEvents {
     /// `EACCES` or `EPERM` if the caller may not use perf_event_open(2) for all tasks.
     pub fn open_for_all_tasks() -> io::Result<Self> {
         let mut events = Self::new(true);
-        for cpu in online_cpus()? {
+        for cpu in read_online_cpus()? {
             match events.open_for_all_tasks_on_cpu(cpu) {
                 // The CPU is offline now. It was online when the online CPUs were listed.
                 Err(e) if e.raw_os_error() == Some(libc::ENODEV) => {}
@@ -133,7 +133,7 @@ impl PerfTaskEvents {
         }
         self.cpus_checked_at = Instant::now();
         // If the list cannot be read now, the next check reads it again.
-        let mut cpus = online_cpus().unwrap_or_default();
+        let mut cpus = read_online_cpus().unwrap_or_default();
         cpus.retain(|cpu| self.lacks_event_on(*cpu));
         cpus
     }
@@ -243,7 +243,7 @@ impl PerfTaskEvents {
     /// Moves the records out of the rings and appends the records to `output`. Each record gets the
     /// event ID `id`, because a reader of the output file finds the layout of a record in the
     /// attribute of that event.
-    pub fn drain_rings(&mut self, output: &mut Encoder, id: u64) {
+    pub fn drain_rings(&mut self, output: &mut RecordEncoder, id: u64) {
         for of_cpu in self.rings_by_cpu.values_mut() {
             self.record_buffer.clear();
             of_cpu.ring.drain_records_to(&mut self.record_buffer);
@@ -255,14 +255,14 @@ impl PerfTaskEvents {
     /// counts yet. The kernel writes a LOST record only together with the next record for which the
     /// ring has room, so a loss at the end of a recording is only in the counts of the events.
     /// Before Linux 6.0, events have no such count.
-    pub fn record_remaining_losses(&mut self, output: &mut Encoder, id: u64) {
+    pub fn record_remaining_losses(&mut self, output: &mut RecordEncoder, id: u64) {
         let rings = self.rings_by_cpu.values().map(|of_cpu| of_cpu.ring.as_fd());
         let redirected = self.redirected_event_fds.iter().map(AsFd::as_fd);
         let open = rings.chain(redirected).filter_map(read_lost_count);
         let total = open.fold(self.nr_lost_by_closed_events, u64::saturating_add);
         self.lost_records.update_ring_total(total);
         if let lost @ 1.. = self.lost_records.take_unwritten_count() {
-            output.lost_process_records(lost, &lost_record_sample_id(now(), id));
+            output.lost_process_records(lost, &lost_record_sample_id(monotonic_now_ns(), id));
         }
     }
 
@@ -284,7 +284,7 @@ fn lost_record_sample_id(time: u64, id: u64) -> SampleId {
 /// `lost_records`. Writes a LOST record to `output` if `output` does not count the lost records yet.
 pub(super) fn copy_process_records(
     mut bytes: &[u8],
-    output: &mut Encoder,
+    output: &mut RecordEncoder,
     id: u64,
     lost_records: &mut LostRecordCounts,
 ) {
@@ -302,7 +302,7 @@ pub(super) fn copy_process_records(
             Some(PERF_RECORD_COMM | PERF_RECORD_EXIT | PERF_RECORD_FORK | PERF_RECORD_MMAP2)
                 if matches!(pid, None | Some(0 | u32::MAX)) => {}
             Some(PERF_RECORD_COMM | PERF_RECORD_EXIT | PERF_RECORD_FORK | PERF_RECORD_MMAP2) => {
-                output.copy_record(record, id)
+                output.copy_kernel_record(record, id)
             }
             Some(PERF_RECORD_LOST) => {
                 let count = read_u64_at(record, RECORD_HEADER_BYTES + 8).unwrap_or(0);
@@ -342,16 +342,16 @@ mod tests {
             cpu: 1,
             id: 77,
         };
-        let mut from = Encoder::default();
-        from.comm(b"one", true, &sample_id(10));
+        let mut from = RecordEncoder::default();
+        from.encode_comm(b"one", true, &sample_id(10));
         // The process ID 0 stands for a process outside of the PID namespace. A throttle record
         // does not describe a process.
-        from.fork((1, 1), &sample_id(0));
-        from.throttle(true, &sample_id(10));
-        from.lost(3, &sample_id(10));
-        from.exit((1, 1), &sample_id(10));
-        let mut expected = Encoder::default();
-        expected.comm(
+        from.encode_fork((1, 1), &sample_id(0));
+        from.encode_throttle(true, &sample_id(10));
+        from.encode_lost(3, &sample_id(10));
+        from.encode_exit((1, 1), &sample_id(10));
+        let mut expected = RecordEncoder::default();
+        expected.encode_comm(
             b"one",
             true,
             &SampleId {
@@ -360,25 +360,25 @@ mod tests {
             },
         );
         expected.lost_process_records(3, &lost_record_sample_id(5, 2));
-        expected.exit(
+        expected.encode_exit(
             (1, 1),
             &SampleId {
                 id: 2,
                 ..sample_id(10)
             },
         );
-        let mut to = Encoder::default();
+        let mut to = RecordEncoder::default();
         let mut counts = LostRecordCounts::default();
         copy_process_records(&from.bytes, &mut to, 2, &mut counts);
         assert_eq!(counts.written_count(), 3);
         assert_eq!(to.bytes, expected.bytes);
-        let mut lost = Encoder::default();
-        lost.lost(u64::MAX, &sample_id(10));
-        lost.lost(3, &sample_id(10));
+        let mut lost = RecordEncoder::default();
+        lost.encode_lost(u64::MAX, &sample_id(10));
+        lost.encode_lost(3, &sample_id(10));
         copy_process_records(&lost.bytes, &mut to, 2, &mut counts);
         assert_eq!(counts.written_count(), u64::MAX);
         // A truncated record is not copied.
-        let mut to = Encoder::default();
+        let mut to = RecordEncoder::default();
         copy_process_records(&from.bytes[..from.bytes.len() - 1], &mut to, 2, &mut counts);
         assert!(to.bytes.len() < expected.bytes.len());
         copy_process_records(&[0; 64], &mut to, 2, &mut counts);
@@ -434,7 +434,7 @@ mod tests {
         to_other.send(()).expect("a receiver");
         other.join().expect("no panic");
         if let Some(mut events) = events {
-            let mut to = Encoder::default();
+            let mut to = RecordEncoder::default();
             events.drain_rings(&mut to, 1);
             assert!(to.bytes.windows(11).any(|w| w == b"named-later"));
             assert_eq!(nr_listings.get(), 3);
@@ -448,7 +448,7 @@ mod tests {
             return;
         };
         spawn_named_thread();
-        let mut to = Encoder::default();
+        let mut to = RecordEncoder::default();
         events.drain_rings(&mut to, 1);
         assert_eq!(events.nr_lost_records(), 0);
         assert!(to.bytes.windows(11).any(|w| w == b"named-later"));
@@ -469,10 +469,10 @@ mod tests {
         if read_lost_count(&events.rings_by_cpu[&cpu].ring).is_none() {
             return message!("SKIPPED: lost records are counted only since Linux 6.0");
         }
-        let mut to = Encoder::default();
+        let mut to = RecordEncoder::default();
         let mut rename = |name: &str, n: usize| {
             let rename_once = || std::fs::write("/proc/thread-self/comm", name);
-            perfmon::on_cpu(cpu, || (0..n).try_for_each(|_| rename_once())).expect("a name");
+            perfmon::run_on_cpu(cpu, || (0..n).try_for_each(|_| rename_once())).expect("a name");
             events.drain_rings(&mut to, 1);
             let reported_by_ring = events.nr_lost_records();
             events.record_remaining_losses(&mut to, 1);

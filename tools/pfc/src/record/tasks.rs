@@ -30,8 +30,11 @@ use perfmon::ring::Sample;
 
 use super::kernel_maps::encode_kernel_mappings;
 use super::task_events::PerfTaskEvents;
-use crate::data::record::Region;
-use crate::data::{middle_time, started_processes, take_until, Encoder, SampleId, KERNEL_START};
+use crate::data::record::ExecutableMapping;
+use crate::data::{
+    started_process_ids, take_records_until, time_of_middle_record, RecordEncoder, SampleId,
+    LOWEST_KERNEL_ADDRESS,
+};
 use crate::text_file;
 pub use mappings::BuildIdsByFile;
 
@@ -59,7 +62,7 @@ struct KnownProcess {
     /// The time of the process's exec or fork, or the time when the process was first seen, in
     /// nanoseconds of CLOCK_MONOTONIC.
     start_time_ns: u64,
-    regions_by_start: BTreeMap<u64, Region>,
+    regions_by_start: BTreeMap<u64, ExecutableMapping>,
     /// The name and the start time of each thread except the thread-group leader.
     non_leader_threads: BTreeMap<u32, (Vec<u8>, u64)>,
     /// The time of the last read of the mappings, in nanoseconds of CLOCK_MONOTONIC, and the time
@@ -87,7 +90,7 @@ impl KnownProcess {
     /// Returns the time since the last read of the mappings; `None` if there was no read.
     fn mappings_age(&self) -> Option<Duration> {
         let (at, _) = self.mappings_read?;
-        Some(Duration::from_nanos(now().saturating_sub(at)))
+        Some(Duration::from_nanos(monotonic_now_ns().saturating_sub(at)))
     }
 
     /// Returns true if the last read of the mappings was long enough ago for another read.
@@ -97,7 +100,7 @@ impl KnownProcess {
         self.mappings_age().is_none_or(|age| age >= interval)
     }
 
-    fn find_region(&self, address: u64) -> Option<&Region> {
+    fn find_region(&self, address: u64) -> Option<&ExecutableMapping> {
         let (_, region) = self.regions_by_start.range(..=address).next_back()?;
         (address < region.end).then_some(region)
     }
@@ -115,7 +118,7 @@ pub struct ProcessRecordPosition {
 pub struct ProcessRecorder {
     processes: BTreeMap<u32, KnownProcess>,
     /// The records that were collected and have not been taken by [`Self::take_records`] yet.
-    records: Encoder,
+    records: RecordEncoder,
     /// The number of calls of [`Self::replace_older_half_of_records`].
     nr_replacements: u64,
     /// True if the kernel's records describe all changes after the start of the recording.
@@ -131,7 +134,7 @@ pub struct ProcessRecorder {
 }
 
 /// Returns the time of CLOCK_MONOTONIC, in nanoseconds.
-pub fn now() -> u64 {
+pub fn monotonic_now_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     (now.tv_sec.unsigned_abs() * 1_000_000_000).wrapping_add(now.tv_nsec.unsigned_abs())
 }
@@ -145,7 +148,9 @@ pub fn list_numeric_entries(path: &str) -> Vec<u32> {
 
 /// Returns the process ID of a thread, and the ID of its parent process, from /proc.
 fn read_pid_and_parent_pid(thread: u32) -> Option<(u32, u32)> {
-    parse_pid_and_parent_pid(&text_file::read(format!("/proc/{thread}/status")).ok()?)
+    parse_pid_and_parent_pid(
+        &text_file::read_text_escaping_non_utf8(format!("/proc/{thread}/status")).ok()?,
+    )
 }
 
 /// Parses the process ID and the ID of the parent process in /proc/PID/status.
@@ -172,7 +177,7 @@ impl ProcessRecorder {
     pub fn new(id: u64) -> Self {
         let mut this = Self {
             processes: BTreeMap::new(),
-            records: Encoder::default(),
+            records: RecordEncoder::default(),
             has_kernel_records: false,
             nr_replacements: 0,
             pids_to_check: BTreeSet::new(),
@@ -254,11 +259,11 @@ impl ProcessRecorder {
     fn replace_older_half_of_records(&mut self) {
         self.nr_replacements += 1;
         let mut newer = std::mem::take(&mut self.records.bytes);
-        let time = middle_time(&newer);
-        take_until(&mut newer, time);
+        let time = time_of_middle_record(&newer);
+        take_records_until(&mut newer, time);
         encode_kernel_mappings(&mut self.records, self.event_id);
         let mut build_ids = BuildIdsByFile::new();
-        let started = started_processes(&newer);
+        let started = started_process_ids(&newer);
         for pid in list_numeric_entries("/proc") {
             if !started.contains(&pid) {
                 self.record_existing_process(pid, time, &mut build_ids);
@@ -284,7 +289,7 @@ impl ProcessRecorder {
             return;
         };
         let sample_id = self.make_sample_id(pid, pid, time);
-        self.records.comm(&name, false, &sample_id);
+        self.records.encode_comm(&name, false, &sample_id);
         let mut process = KnownProcess::new(name, time);
         process.exe_file_id = read_exe_file_id(pid);
         self.processes.insert(pid, process);
@@ -315,7 +320,7 @@ impl ProcessRecorder {
             // The fork record gives the thread the name of its parent, so the name record must be
             // later.
             let sample_id = self.make_sample_id(pid, tid, since + 1);
-            self.records.comm(&name, false, &sample_id);
+            self.records.encode_comm(&name, false, &sample_id);
         }
     }
 
@@ -326,7 +331,7 @@ impl ProcessRecorder {
         }
         let name = read_comm_file(&format!("/proc/{pid}/comm")).unwrap_or_default();
         let sample_id = self.make_sample_id(pid, pid, time);
-        self.records.comm(&name, true, &sample_id);
+        self.records.encode_comm(&name, true, &sample_id);
         let mut process = KnownProcess::new(name, time);
         process.exe_file_id = read_exe_file_id(pid);
         self.processes.insert(pid, process);
@@ -353,7 +358,7 @@ impl ProcessRecorder {
         };
         let sample_id = self.make_sample_id(pid, thread, time);
         if pid != thread {
-            self.records.fork((pid, pid), &sample_id);
+            self.records.encode_fork((pid, pid), &sample_id);
             if let Some(process) = self.processes.get_mut(&pid) {
                 process
                     .non_leader_threads
@@ -361,7 +366,7 @@ impl ProcessRecorder {
             }
             return;
         }
-        self.records.fork((parent, parent), &sample_id);
+        self.records.encode_fork((parent, parent), &sample_id);
         // The new process has the mappings and the program of its parent until the new process
         // calls exec.
         let (known, regions, exe) = match self.processes.get(&parent) {
@@ -372,7 +377,7 @@ impl ProcessRecorder {
         let name = read_comm_file(&format!("/proc/{pid}/comm")).unwrap_or_else(|| known.clone());
         if name != known {
             let sample_id = self.make_sample_id(pid, pid, time + 1);
-            self.records.comm(&name, false, &sample_id);
+            self.records.encode_comm(&name, false, &sample_id);
         }
         let mut process = KnownProcess::new(name, time);
         (process.regions_by_start, process.exe_file_id) = (regions, exe);
@@ -395,7 +400,7 @@ impl ProcessRecorder {
         }
         let parent = if pid == thread { parent } else { pid };
         let sample_id = self.make_sample_id(pid, thread, time);
-        self.records.exit((parent, parent), &sample_id);
+        self.records.encode_exit((parent, parent), &sample_id);
     }
 
     /// Records the last changes of known processes before a file is completed, unless the kernel's
@@ -406,8 +411,8 @@ impl ProcessRecorder {
             return;
         }
         for pid in std::mem::take(&mut self.pids_to_check) {
-            self.record_changes_of_process(pid, now());
-            self.record_new_mappings(pid, now(), &mut BuildIdsByFile::new());
+            self.record_changes_of_process(pid, monotonic_now_ns());
+            self.record_new_mappings(pid, monotonic_now_ns(), &mut BuildIdsByFile::new());
         }
         let pids: Vec<u32> = self.processes.keys().copied().collect();
         for pid in pids {
@@ -436,7 +441,8 @@ impl ProcessRecorder {
             self.processes.entry(pid).or_insert_with(ended);
             return;
         };
-        let is_known = sample.ip >= KERNEL_START || process.find_region(sample.ip).is_some();
+        let is_known =
+            sample.ip >= LOWEST_KERNEL_ADDRESS || process.find_region(sample.ip).is_some();
         let may_read_mappings = process.may_read_mappings();
         self.pids_to_check.insert(pid);
         if !is_known && may_read_mappings {
@@ -456,10 +462,10 @@ impl ProcessRecorder {
             };
             let may_read_mappings = process.may_read_mappings();
             if may_read_mappings || process.exe_checked_at.elapsed() >= MIN_PROC_READ_INTERVAL {
-                self.record_changes_of_process(pid, now());
+                self.record_changes_of_process(pid, monotonic_now_ns());
             }
             if may_read_mappings {
-                self.record_new_mappings(pid, now(), &mut BuildIdsByFile::new());
+                self.record_new_mappings(pid, monotonic_now_ns(), &mut BuildIdsByFile::new());
             } else {
                 self.pids_to_check.insert(pid);
             }
@@ -481,7 +487,7 @@ impl ProcessRecorder {
         } else if name != process.name {
             process.name.clone_from(&name);
             let sample_id = self.make_sample_id(pid, pid, time);
-            self.records.comm(&name, false, &sample_id);
+            self.records.encode_comm(&name, false, &sample_id);
         }
     }
 }
@@ -496,11 +502,11 @@ fn read_exe_file_id(pid: u32) -> Option<(u64, u64)> {
 mod tests {
     use super::*;
     use crate::data::fixtures::sample;
-    use crate::data::record::sizes_and_kinds;
+    use crate::data::record::record_sizes_and_types;
 
     /// Replaces the older half of the records, and returns how many name records of this process
     /// there are afterwards. `add_newer` adds a record to the newer half.
-    fn count_names_after_shrink(add_newer: impl Fn(&mut Encoder, &SampleId)) -> usize {
+    fn count_names_after_shrink(add_newer: impl Fn(&mut RecordEncoder, &SampleId)) -> usize {
         let pid = std::process::id();
         let id = |pid: u32, time: u64| SampleId {
             pid,
@@ -512,7 +518,9 @@ mod tests {
         tasks.use_kernel_records();
         tasks.records.bytes.clear();
         for time in 10..20 {
-            tasks.records.comm(b"older", true, &id(u32::MAX, time));
+            tasks
+                .records
+                .encode_comm(b"older", true, &id(u32::MAX, time));
         }
         add_newer(&mut tasks.records, &id(pid, 30));
         tasks.replace_older_half_of_records();
@@ -520,7 +528,7 @@ mod tests {
         let wanted = [pid.to_le_bytes(), pid.to_le_bytes()].concat();
         let mut names = 0;
         let mut at = 0;
-        for (size, kind) in sizes_and_kinds(tasks.record_bytes()) {
+        for (size, kind) in record_sizes_and_types(tasks.record_bytes()) {
             names += usize::from(kind == 3 && tasks.record_bytes()[at + 8..].starts_with(&wanted));
             at += size;
         }
@@ -529,10 +537,10 @@ mod tests {
 
     #[test]
     fn r1_9_replacement_adds_no_name_before_exec() {
-        let rename = |to: &mut Encoder, id: &SampleId| to.comm(b"new", false, id);
-        let exec = |to: &mut Encoder, id: &SampleId| to.comm(b"new", true, id);
-        let fork = |to: &mut Encoder, id: &SampleId| to.fork((1, 1), id);
-        let thread = |to: &mut Encoder, id: &SampleId| to.fork((id.pid, id.pid), id);
+        let rename = |to: &mut RecordEncoder, id: &SampleId| to.encode_comm(b"new", false, id);
+        let exec = |to: &mut RecordEncoder, id: &SampleId| to.encode_comm(b"new", true, id);
+        let fork = |to: &mut RecordEncoder, id: &SampleId| to.encode_fork((1, 1), id);
+        let thread = |to: &mut RecordEncoder, id: &SampleId| to.encode_fork((id.pid, id.pid), id);
         assert_eq!(count_names_after_shrink(rename), 2);
         assert_eq!(count_names_after_shrink(exec), 1);
         assert_eq!(count_names_after_shrink(fork), 0);

@@ -2,8 +2,8 @@
 
 //! Assigns events to PMDs (data registers), PMCs (control registers) and event sets.
 
-use perfmon::solve::{solve, Constraint, ScheduleError};
-use perfmon::{Map, PmuDescription, RegisterValue};
+use perfmon::solve::{self, EventConstraint, ScheduleError};
+use perfmon::{PmuDescription, RegisterMap, RegisterValue};
 
 use super::event_code::{EventCode, COUNT_KERNEL_BIT, COUNT_USER_BIT};
 use super::events::{Event, EventSource};
@@ -55,12 +55,12 @@ impl RegisterPlan {
     /// PMU.
     pub fn without_hardware_registers(mut self) -> Self {
         for placement in &mut self.placements {
-            if matches!(placement, EventPlacement::Pmd(n) if *n < perfmon::FIRST_SOFT) {
+            if matches!(placement, EventPlacement::Pmd(n) if *n < perfmon::FIRST_SOFT_REGISTER) {
                 *placement = EventPlacement::NotCounted;
             }
         }
         self.pmc_values
-            .retain(|v| v.number >= perfmon::FIRST_SOFT && v.set == 0);
+            .retain(|v| v.number >= perfmon::FIRST_SOFT_REGISTER && v.set == 0);
         self.uses_hardware = false;
         self.nr_sets = 0;
         self.set_by_event.clear();
@@ -68,8 +68,8 @@ impl RegisterPlan {
     }
 }
 
-/// The state of [`assign`]: the registers that are still free, and the plan for the events that are
-/// already assigned.
+/// The state of [`assign_events_to_registers`]: the registers that are still free, and the plan for
+/// the events that are already assigned.
 struct RegisterAssigner<'a> {
     pmu_description: Option<&'a PmuDescription>,
     /// The general counters that are still free. A general counter is a PMD whose PMC controls no
@@ -87,7 +87,7 @@ struct RegisterAssigner<'a> {
 /// fixed counter can count are assigned next: to general counters as long as one is free, and then
 /// to their fixed counters. In both groups, with and without a fixed counter, an event that fewer
 /// counters can count is assigned earlier.
-pub fn assign(events: &[Event], map: &Map) -> RegisterPlan {
+pub fn assign_events_to_registers(events: &[Event], map: &RegisterMap) -> RegisterPlan {
     let description = map.hardware.as_ref();
     let has_own_pmc = |d: &PmuDescription, pmcs: u64| {
         pmcs.is_power_of_two()
@@ -107,7 +107,8 @@ pub fn assign(events: &[Event], map: &Map) -> RegisterPlan {
             .filter(|r| r.pmcs == 1 << FIRST_FIXED_REGISTER && r.number >= FIRST_FIXED_REGISTER)
             .map(|r| r.number)
             .collect(),
-        free_instance_registers: (perfmon::INSTANCE..perfmon::INSTANCE + perfmon::NR_INSTANCES)
+        free_instance_registers: (perfmon::FIRST_INSTANCE_REGISTER
+            ..perfmon::FIRST_INSTANCE_REGISTER + perfmon::NR_INSTANCE_REGISTERS)
             .filter(|n| map.pmd(*n).is_some() && map.pmc(*n).is_some())
             .collect(),
         plan: RegisterPlan {
@@ -175,9 +176,9 @@ fn fixed_counter_control_bits(code: EventCode, pmd: u16) -> u64 {
     modes << (4 * (pmd - FIRST_FIXED_REGISTER))
 }
 
-/// Assigns the events as [`assign`] does, but uses several event sets if one event set is not
-/// enough. `groups` has the group of each event; the events of a group are assigned to the same
-/// event set.
+/// Assigns the events as [`assign_events_to_registers`] does, but uses several event sets if one
+/// event set is not enough. `groups` has the group of each event; the events of a group are
+/// assigned to the same event set.
 ///
 /// # Errors
 ///
@@ -186,9 +187,9 @@ fn fixed_counter_control_bits(code: EventCode, pmd: u16) -> u64 {
 pub fn assign_events_to_sets(
     events: &[Event],
     groups: &[Option<usize>],
-    map: &Map,
+    map: &RegisterMap,
 ) -> Result<RegisterPlan, (usize, usize)> {
-    let plan = assign(events, map);
+    let plan = assign_events_to_registers(events, map);
     let Some(description) = map.hardware.as_ref().filter(|_| plan.has_uncounted_event) else {
         return Ok(plan);
     };
@@ -221,8 +222,8 @@ pub fn assign_events_to_sets(
             let choices = choices(code);
             if !choices.is_empty() {
                 hardware_events.push((n, code));
-                constraints.push(Constraint {
-                    choices,
+                constraints.push(EventConstraint {
+                    usable_pmds: choices,
                     group: groups.get(n).copied().flatten(),
                 });
             }
@@ -232,7 +233,7 @@ pub fn assign_events_to_sets(
     if constraints.is_empty() {
         return Ok(plan);
     }
-    let schedule = match solve(&constraints) {
+    let schedule = match solve::assign_events_to_sets(&constraints) {
         Ok(schedule) => schedule,
         Err(ScheduleError::GroupConflict { group, event }) => {
             return Err((group, hardware_events[event].0))
@@ -272,7 +273,7 @@ pub fn assign_events_to_sets(
         let soft = plan
             .pmc_values
             .iter()
-            .filter(|v| v.number >= perfmon::FIRST_SOFT);
+            .filter(|v| v.number >= perfmon::FIRST_SOFT_REGISTER);
         assigned.pmc_values.extend(soft.map(|v| v.in_set(set)));
     }
     assigned.has_uncounted_event = assigned.placements.contains(&EventPlacement::NotCounted);
@@ -341,16 +342,16 @@ mod tests {
 
     use super::super::event_code::Vendor;
     use super::super::events::tests::make_test_machine;
-    use super::super::events::Machine;
+    use super::super::events::MachineProperties;
     use super::*;
 
-    fn resolve_events(machine: &Machine, words: &[&str]) -> Vec<Event> {
-        let resolve = |w: &&str| machine.resolve(w, Path::new("")).expect(w);
+    fn resolve_events(machine: &MachineProperties, words: &[&str]) -> Vec<Event> {
+        let resolve = |w: &&str| machine.resolve_event_name(w, Path::new("")).expect(w);
         words.iter().map(resolve).collect()
     }
 
-    fn assign_named_events(machine: &Machine, words: &[&str]) -> RegisterPlan {
-        assign(&resolve_events(machine, words), &machine.map)
+    fn assign_named_events(machine: &MachineProperties, words: &[&str]) -> RegisterPlan {
+        assign_events_to_registers(&resolve_events(machine, words), &machine.map)
     }
 
     fn pmd_numbers(plan: &RegisterPlan) -> Vec<i32> {
@@ -381,7 +382,10 @@ mod tests {
         assert_eq!(pmd_numbers(&plan), [0, 1, 3, 2]);
         // Two events need counter 2, so only one of the two events fits in an event set.
         let events = resolve_events(&machine, &["r148", "r8a3", "branches"]);
-        assert_eq!(pmd_numbers(&assign(&events, &machine.map)), [2, -1, 0]);
+        assert_eq!(
+            pmd_numbers(&assign_events_to_registers(&events, &machine.map)),
+            [2, -1, 0]
+        );
         let plan = assign_events_to_sets(&events, &[None; 3], &machine.map).expect("fits");
         assert_eq!(plan.nr_sets, 2);
         assert_eq!(plan.placements[..2], [2, 2].map(EventPlacement::Pmd));

@@ -42,9 +42,11 @@ impl SideCommand {
                 child,
                 first_signal_at: None,
             })),
-            Err(e) if limits::advice(&e).is_empty() => Err(Failure::Command(program.clone(), e)),
+            Err(e) if limits::advice_on_limit_error(&e).is_empty() => {
+                Err(Failure::Command(program.clone(), e))
+            }
             Err(e) => {
-                let action = format!("run '{}'", visible::escape_os(program));
+                let action = format!("run '{}'", visible::escape_os_str(program));
                 Err(Failure::Call(action, e))
             }
         }
@@ -59,7 +61,7 @@ impl SideCommand {
     ///
     /// The command gets the first signal that pfc gets. If the terminal has sent SIGINT, the
     /// command already has it. A later signal kills the command: see [`MIN_DELAY_BEFORE_KILL`].
-    pub fn handle(&mut self, wake: WakeReason) -> Result<bool, Failure> {
+    pub fn handle_wake_reason(&mut self, wake: WakeReason) -> Result<bool, Failure> {
         let signal = match wake {
             WakeReason::Interrupted => None,
             WakeReason::Terminated(signal) => Some(signal),
@@ -89,7 +91,8 @@ impl SideCommand {
         Ok(false)
     }
 
-    /// Waits until the command has exited, and passes on signals as [`Self::handle`] does.
+    /// Waits until the command has exited, and passes on signals as [`Self::handle_wake_reason`]
+    /// does.
     pub fn wait(&mut self, event_loop: &mut EventLoop) -> Result<ExitStatus, Failure> {
         loop {
             if let Some(status) = self.status()? {
@@ -97,7 +100,7 @@ impl SideCommand {
             }
             let until = Some(Instant::now() + EXIT_CHECK_INTERVAL);
             let wake = event_loop.wait(until).trying_to(WAIT_FOR_COMMAND_ACTION)?;
-            self.handle(wake)?;
+            self.handle_wake_reason(wake)?;
         }
     }
 }
@@ -137,13 +140,15 @@ mod tests {
     fn pfc_side_command_gets_first_signal() {
         for (signal, name, code) in [(libc::SIGTERM, "TERM", 3), (libc::SIGINT, "INT", 4)] {
             let mut command = spawn_shell_with_traps(&format!("trap 'exit {code}' {name}"));
-            let exited = command.handle(WakeReason::Terminated(signal));
+            let exited = command.handle_wake_reason(WakeReason::Terminated(signal));
             assert!(!exited.expect("no error"));
             // Some shells run a trap only between commands. The end of standard input ends the
             // command `read`.
             drop(command.child.stdin.take());
             assert_eq!(wait_for_exit_status(&mut command).code(), Some(code));
-            assert!(command.handle(WakeReason::Child).expect("no error"));
+            assert!(command
+                .handle_wake_reason(WakeReason::Child)
+                .expect("no error"));
         }
     }
 
@@ -154,14 +159,16 @@ mod tests {
             WakeReason::Interrupted,
             WakeReason::Terminated(libc::SIGTERM),
         ] {
-            assert!(!command.handle(wake).expect("no error"));
+            assert!(!command.handle_wake_reason(wake).expect("no error"));
         }
         // The two signals have arrived at the same time, so the command still runs.
         assert_eq!(command.status().expect("no error"), None);
         command.first_signal_at = command
             .first_signal_at
             .and_then(|at| at.checked_sub(MIN_DELAY_BEFORE_KILL));
-        assert!(!command.handle(WakeReason::Interrupted).expect("no error"));
+        assert!(!command
+            .handle_wake_reason(WakeReason::Interrupted)
+            .expect("no error"));
         assert_eq!(
             wait_for_exit_status(&mut command).signal(),
             Some(libc::SIGKILL)

@@ -103,7 +103,7 @@ fn exec_or_report_error(
     // The limits of pfc's caller are restored after `prepare`, because `prepare` may need more
     // descriptors than these limits allow.
     let (step, error) = match prepare() {
-        Ok(()) => match limits::restore() {
+        Ok(()) => match limits::restore_open_file_limit() {
             Ok(()) => (b'x', command.exec()),
             Err(error) => (b'x', error),
         },

@@ -18,10 +18,10 @@ use super::command::FollowedThreadHandler;
 use super::estimate::{add_sums, union_of_causes, CountSums};
 use super::short_counts::{IncompleteTargets, MissingCountCauses};
 use super::throttling::Throttling;
-use crate::hotplug::{is_online, Gap, MonitoredCpus};
-use crate::target::{is_esrch, on_target};
+use crate::hotplug::{is_cpu_online, MonitoredCpus, MonitoringGap};
+use crate::target::{call_on_target_cpu, is_esrch};
 
-/// The default of [`ContextConfig::set_timeout_ns`].
+/// The default of [`CountingContextConfig::set_timeout_ns`].
 pub const DEFAULT_SET_TIMEOUT_NS: u64 = 1_000_000;
 
 /// The PMD (data register) or PMDs from which the count of an event is read.
@@ -46,7 +46,7 @@ pub struct CascadeThreshold {
 
 /// The configuration that all contexts of a run share.
 #[derive(Clone, Debug)]
-pub struct ContextConfig {
+pub struct CountingContextConfig {
     pub scope: Scope,
     pub pmc_values: Vec<RegisterValue>,
     /// The sources of the counts: one source for each event that is counted, in the order of the
@@ -64,14 +64,17 @@ pub struct ContextConfig {
     pub cascade_threshold: Option<CascadeThreshold>,
 }
 
-impl ContextConfig {
+impl CountingContextConfig {
     /// Makes the configuration of the contexts for a plan of registers. `clock_pmd` is the PMD that
     /// measures for how long events are counted, if the machine has such a PMD.
     pub fn new(scope: Scope, plan: &RegisterPlan, clock_pmd: Option<u16>) -> Self {
         let source_of = |(n, placement): (usize, &EventPlacement)| match placement {
-            EventPlacement::Pmd(pmd) if *pmd < perfmon::FIRST_SOFT && plan.nr_sets > 1 => Some(
-                CountSource::OneSet(plan.set_by_event.get(n).copied().unwrap_or(0), *pmd),
-            ),
+            EventPlacement::Pmd(pmd) if *pmd < perfmon::FIRST_SOFT_REGISTER && plan.nr_sets > 1 => {
+                Some(CountSource::OneSet(
+                    plan.set_by_event.get(n).copied().unwrap_or(0),
+                    *pmd,
+                ))
+            }
             EventPlacement::Pmd(pmd) => Some(CountSource::AllSets(*pmd)),
             _ => None,
         };
@@ -162,7 +165,7 @@ impl ContextConfig {
                 set_flags: OVFL_SWITCH,
                 ..SetDesc::default()
             });
-            context.create_sets(&mut sets)?;
+            context.create_event_sets(&mut sets)?;
             context.write_pmcs(&threshold.pmc_values)?;
             return context.write_sampling_pmds(&[Pmd {
                 reg_num: threshold.pmd,
@@ -171,7 +174,7 @@ impl ContextConfig {
                 ..Pmd::default()
             }]);
         }
-        context.create_sets(&mut sets)
+        context.create_event_sets(&mut sets)
     }
 
     /// Reads the counts of a context. The counts are in the order of the configuration's sources.
@@ -189,14 +192,14 @@ impl ContextConfig {
         }
         let values = context.read_set_pmds(&all_sets)?;
         let mut values_by_pmd = values.chunks(usize::from(self.nr_sets));
-        let runs = context.read_runs(&one_set)?;
+        let runs = context.read_run_sums(&one_set)?;
         let mut runs = runs.iter();
         let sums = |source: &CountSource| match source {
             CountSource::AllSets(_) => {
                 let sets = values_by_pmd.next().unwrap_or(&[]);
                 let value = sets.iter().fold(0, |all: u64, v| all.wrapping_add(v.value));
                 CountSums::from_value(value).with_missing_count_causes(
-                    match sets.iter().any(|v| v.is_short) {
+                    match sets.iter().any(|v| v.lacks_counts) {
                         true => MissingCountCauses::UNKNOWN_REASON,
                         false => MissingCountCauses::NONE,
                     },
@@ -218,7 +221,7 @@ impl ContextConfig {
 
     /// Creates a context, attaches the context to the thread or CPU `target`, and detaches the
     /// context again. Returns an error if the context cannot be created or attached.
-    pub fn try_attach(&self, target: u32) -> io::Result<()> {
+    pub fn check_can_attach(&self, target: u32) -> io::Result<()> {
         self.run_on_target(target, || {
             let context = self.create_context()?;
             context.load(target)?;
@@ -227,7 +230,7 @@ impl ContextConfig {
     }
 
     fn run_on_target<T>(&self, target: u32, work: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-        on_target(self.scope, target, work)
+        call_on_target_cpu(self.scope, target, work)
     }
 }
 
@@ -264,7 +267,7 @@ impl AttachedContext {
 
 /// The contexts of a run by thread ID or CPU number, and the sums of the contexts that were closed.
 pub struct CountingContexts {
-    config: ContextConfig,
+    config: CountingContextConfig,
     contexts: BTreeMap<u32, AttachedContext>,
     sums_of_closed_contexts: Vec<CountSums>,
     /// The event set with which the next context starts.
@@ -284,7 +287,7 @@ pub struct CountingContexts {
 }
 
 impl CountingContexts {
-    pub fn new(config: ContextConfig) -> Self {
+    pub fn new(config: CountingContextConfig) -> Self {
         Self {
             sums_of_closed_contexts: vec![CountSums::default(); config.count_sources.len()],
             next_start_set: 0,
@@ -310,7 +313,7 @@ impl CountingContexts {
         let mut monitored = MonitoredCpus::new(cpus, counts_all);
         for cpu in cpus {
             match self.attach_context(*cpu) {
-                Err(_) if !is_online(*cpu) => monitored.detach(*cpu),
+                Err(_) if !is_cpu_online(*cpu) => monitored.detach(*cpu),
                 done => done.map_err(|e| (*cpu, e))?,
             }
         }
@@ -346,7 +349,9 @@ impl CountingContexts {
     /// Returns the time of the next call of [`Self::update_contexts`]; `None` if threads are
     /// counted.
     pub fn next_cpu_check_at(&self) -> Option<Instant> {
-        self.monitored_cpus.as_ref().map(MonitoredCpus::next_check)
+        self.monitored_cpus
+            .as_ref()
+            .map(MonitoredCpus::next_online_check)
     }
 
     /// Reads which contexts have ended. Closes the contexts of CPUs that are offline, and attaches
@@ -354,7 +359,7 @@ impl CountingContexts {
     pub fn update_contexts(&mut self) -> io::Result<()> {
         self.read_context_messages()?;
         let online = match &mut self.monitored_cpus {
-            Some(cpus) => cpus.online_again(),
+            Some(cpus) => cpus.find_cpus_to_attach(),
             None => return Ok(()),
         };
         for cpu in online {
@@ -370,7 +375,7 @@ impl CountingContexts {
                 // update_contexts() tries again to attach a context.
                 (Err(error), _) => {
                     self.contexts.remove(&cpu);
-                    if is_online(cpu) {
+                    if is_cpu_online(cpu) {
                         self.restart_errors_by_cpu.insert(cpu, error);
                     }
                 }
@@ -381,7 +386,7 @@ impl CountingContexts {
     }
 
     /// Returns the gaps since the last call: the times in which CPUs were not counted.
-    pub fn take_uncounted_gaps(&mut self) -> Vec<Gap> {
+    pub fn take_uncounted_gaps(&mut self) -> Vec<MonitoringGap> {
         self.monitored_cpus
             .as_mut()
             .map_or(Vec::new(), MonitoredCpus::take_gaps)
@@ -482,7 +487,7 @@ impl CountingContexts {
         if self
             .monitored_cpus
             .as_ref()
-            .is_some_and(MonitoredCpus::had_gap)
+            .is_some_and(MonitoredCpus::has_unreported_gap)
         {
             early_causes = early_causes.union(MissingCountCauses::OFFLINE);
         }

@@ -4,7 +4,7 @@
 //! perf's generic names.
 
 use perfmon::constraints::is_intel_fixed_only;
-use perfmon::Map;
+use perfmon::RegisterMap;
 
 /// The vendor of the processor's PMU description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +105,7 @@ pub fn resolve_generic_name(
     name: &str,
     vendor: Option<Vendor>,
     family: u32,
-    map: &Map,
+    map: &RegisterMap,
 ) -> Option<Option<EventCode>> {
     use Vendor::{Amd, Intel};
     // AMD's families from 0x17 on are Zen and later processors. AMD's families before 0x17 have

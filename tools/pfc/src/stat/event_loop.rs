@@ -13,7 +13,7 @@ use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR2, SIGWINCH};
 use signal_hook::low_level::pipe;
 
-use super::process::{flag_signal_from_process, is_ignored};
+use super::process::{flag_signal_from_process, is_signal_ignored};
 
 /// The event that ended a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub struct EventLoop {
 
 impl EventLoop {
     pub fn new() -> io::Result<Self> {
-        Self::with_sighup(!is_ignored(SIGHUP))
+        Self::with_sighup(!is_signal_ignored(SIGHUP))
     }
 
     /// Makes an event loop that catches SIGHUP if `catches_hangup` is true.
@@ -119,12 +119,12 @@ impl EventLoop {
 
     /// Waits for a signal, or until the time `until`.
     pub fn wait(&mut self, until: Option<Instant>) -> io::Result<WakeReason> {
-        self.wait_for(until, &[])
+        self.wait_for_readable_files(until, &[])
     }
 
     /// Waits for a signal, until the time `until`, or until one of `files` is readable. Pending
     /// signals are reported before readable files.
-    pub fn wait_for(
+    pub fn wait_for_readable_files(
         &mut self,
         until: Option<Instant>,
         files: &[BorrowedFd<'_>],
@@ -204,8 +204,9 @@ mod tests {
         raise(SIGHUP).expect("it is caught");
         let wake = event_loop.wait(None).expect("a signal");
         assert_eq!(wake, WakeReason::Terminated(SIGTERM));
-        assert!(!is_ignored(SIGHUP));
-        // is_ignored() is true for SIGPIPE, which the standard library ignores in each program.
-        assert!(is_ignored(libc::SIGPIPE));
+        assert!(!is_signal_ignored(SIGHUP));
+        // is_signal_ignored() is true for SIGPIPE, which the standard library ignores in each
+        // program.
+        assert!(is_signal_ignored(libc::SIGPIPE));
     }
 }

@@ -5,8 +5,8 @@
 
 use std::path::Path;
 
-use perfcounters::{Counters, State};
-use perfmon::Map;
+use perfcounters::{Counters, InstanceState};
+use perfmon::RegisterMap;
 
 use super::architectural_events::ArchitecturalEvents;
 use super::event_code::{
@@ -15,12 +15,12 @@ use super::event_code::{
 };
 use super::parse_cpu_list;
 use crate::error::Failure;
-use crate::pmu::read_registers;
+use crate::pmu::read_register_map;
 use crate::units::ScaledUnit;
 
 /// The properties of the machine that determine the meaning of event names.
-pub struct Machine {
-    pub map: Map,
+pub struct MachineProperties {
+    pub map: RegisterMap,
     pub vendor: Option<Vendor>,
     /// The CPU family from `/proc/cpuinfo`, as a number; 0 if `/proc/cpuinfo` does not name a
     /// family.
@@ -89,15 +89,15 @@ fn normalize_perf_name(name: &str) -> Option<String> {
 /// Returns the number of the soft register for one of perf's software events.
 fn find_soft_register(name: &str, is_system_wide: bool) -> Option<u16> {
     Some(match name {
-        "cpu-clock" => perfmon::CPU_CLOCK,
+        "cpu-clock" => perfmon::CPU_CLOCK_PMD,
         // The task clock exists only for tasks. If CPUs are counted, the CPU clock is counted in
         // its place.
-        "task-clock" if is_system_wide => perfmon::CPU_CLOCK,
-        "task-clock" => perfmon::TASK_CLOCK,
-        "context-switches" | "cs" => perfmon::CONTEXT_SWITCHES,
-        "page-faults" | "faults" => perfmon::PAGE_FAULTS,
-        "cpu-migrations" | "migrations" => perfmon::MIGRATIONS,
-        "major-faults" => perfmon::MAJOR_FAULTS,
+        "task-clock" if is_system_wide => perfmon::CPU_CLOCK_PMD,
+        "task-clock" => perfmon::TASK_CLOCK_PMD,
+        "context-switches" | "cs" => perfmon::CONTEXT_SWITCHES_PMD,
+        "page-faults" | "faults" => perfmon::PAGE_FAULTS_PMD,
+        "cpu-migrations" | "migrations" => perfmon::MIGRATIONS_PMD,
+        "major-faults" => perfmon::MAJOR_FAULTS_PMD,
         _ => return None,
     })
 }
@@ -117,7 +117,7 @@ fn split_mode_suffixes(word: &str) -> (&str, Option<(bool, bool)>) {
     (name, (user || kernel).then_some((user, kernel)))
 }
 
-impl Machine {
+impl MachineProperties {
     /// Reads the properties of this machine. `counted` has the CPUs that are counted. It is `None`
     /// if threads are counted, because threads can run on any CPU. The result has only those
     /// registers that exist on all counted CPUs or, if threads are counted, on all CPUs of the
@@ -127,13 +127,14 @@ impl Machine {
             (Some(counted), Some(there)) => counted.iter().all(|cpu| there.contains(cpu)),
             _ => list.is_empty(),
         };
-        let map = read_registers()?.common_to_cpus(is_on_all);
+        let map = read_register_map()?.retain_registers_of_cpus(is_on_all);
         let vendor = map.hardware.as_ref().and_then(|d| match &d.name {
             name if name.starts_with("intel") => Some(Vendor::Intel),
             name if name.starts_with("amd") => Some(Vendor::Amd),
             _ => None,
         });
-        let cpuinfo = crate::text_file::read("/proc/cpuinfo").unwrap_or_default();
+        let cpuinfo =
+            crate::text_file::read_text_escaping_non_utf8("/proc/cpuinfo").unwrap_or_default();
         let number = |key: &str| {
             let value = |line: &str| {
                 let (name, value) = line.split_once(':')?;
@@ -150,7 +151,7 @@ impl Machine {
                 Some(Vendor::Intel) => ArchitecturalEvents::read(),
                 _ => ArchitecturalEvents::ALL,
             },
-            is_privileged: is_privileged(),
+            is_privileged: has_perfmon_capability(),
             is_system_wide: counted.is_some(),
         })
     }
@@ -194,7 +195,7 @@ impl Machine {
         ];
         names
             .iter()
-            .filter_map(|name| self.resolve(name, Path::new("")).ok())
+            .filter_map(|name| self.resolve_event_name(name, Path::new("")).ok())
             .filter(|event| {
                 let no_pmu = self.vendor.is_none() && !self.is_software_event_name(&event.name);
                 event.source != EventSource::Missing || no_pmu
@@ -203,7 +204,7 @@ impl Machine {
     }
 
     /// Resolves an event name of the option `-e`. `device` is the device of the counter pages.
-    pub fn resolve(&self, word: &str, device: &Path) -> Result<Event, Failure> {
+    pub fn resolve_event_name(&self, word: &str, device: &Path) -> Result<Event, Failure> {
         if let Some(name) = word.strip_prefix("counter:") {
             return self.resolve_instance(word, name, device);
         }
@@ -225,7 +226,7 @@ impl Machine {
             event.missing_reason = is_one_mode.then(|| {
                 "the kernel counts it in both modes together; leave out :u or :k".to_owned()
             });
-            if matches!(number, perfmon::CPU_CLOCK | perfmon::TASK_CLOCK) {
+            if matches!(number, perfmon::CPU_CLOCK_PMD | perfmon::TASK_CLOCK_PMD) {
                 (event.unit, event.scale) = ("msec".to_owned(), 1e-6);
             }
             return Ok(event);
@@ -283,7 +284,7 @@ impl Machine {
         if let Some(Ok(raw)) = hex.map(|h| u64::from_str_radix(h, 16)) {
             return Ok(Ok(new_raw_event_code(raw, vendor)));
         }
-        let event = match libpfm::encode(name) {
+        let event = match libpfm::encode_event(name) {
             Ok(event) => event,
             Err(error) if error.is_not_found() => {
                 let hint = "; pfc pmu lists the libpfm4 tables that are searched";
@@ -292,7 +293,7 @@ impl Machine {
             Err(error) => return Err(Failure::Refused(format!("'{word}': libpfm4: {error}"))),
         };
         let code = new_raw_event_code(event.select, vendor);
-        if event.kind == libpfm::Kind::Core {
+        if event.kind == libpfm::EventKind::Core {
             *requested = add_modes_of_libpfm_code(event.select, *requested);
             if *requested == Some((false, false)) {
                 return Err(Failure::Refused(format!(
@@ -301,20 +302,23 @@ impl Machine {
             }
         }
         let result = match (event.kind, event.has_more) {
-            (libpfm::Kind::Core, false) if !is_event_of_fixed_counter(name, code) => Err(format!(
-                "libpfm4's code for it, {:#x}, is that of another event; use the raw code from the processor's manual",
-                code.select
-            )),
-            (libpfm::Kind::Core, false) => Ok(code),
+            (libpfm::EventKind::Core, false) if !is_event_of_fixed_counter(name, code) => {
+                Err(format!(
+                    "libpfm4's code for it, {:#x}, is that of another event; \
+                     use the raw code from the processor's manual",
+                    code.select
+                ))
+            }
+            (libpfm::EventKind::Core, false) => Ok(code),
             // An event that needs a second register is not supported. If add_counter_mask() finds
             // the second register in its tables, the error names the second register.
-            (libpfm::Kind::Core, true) => self.add_counter_mask(code).and(Err(
+            (libpfm::EventKind::Core, true) => self.add_counter_mask(code).and(Err(
                 "it needs a second register, which is not programmed".to_owned(),
             )),
-            (libpfm::Kind::System, _) => {
+            (libpfm::EventKind::System, _) => {
                 Err("it is an event of perf, not of this processor".to_owned())
             }
-            (libpfm::Kind::Other, _) => {
+            (libpfm::EventKind::Other, _) => {
                 Err("the cores of this processor do not count it".to_owned())
             }
         };
@@ -325,24 +329,25 @@ impl Machine {
     /// error with the reason if no counter can count the event by itself.
     fn add_counter_mask(&self, code: EventCode) -> Result<EventCode, String> {
         use perfmon::constraints::{
-            amd_counters, amd_missing, intel_counters, intel_missing, Missing,
+            amd_counter_mask, amd_missing_resource, intel_counter_mask, intel_missing_resource,
+            MissingResource,
         };
         let (lacking, counters) = match self.vendor {
             Some(Vendor::Intel) => (
-                intel_missing(self.family, self.model, code.select),
-                intel_counters(self.family, self.model, code.select),
+                intel_missing_resource(self.family, self.model, code.select),
+                intel_counter_mask(self.family, self.model, code.select),
             ),
             Some(Vendor::Amd) => (
-                amd_missing(self.family, code.select),
-                amd_counters(self.family, code.select),
+                amd_missing_resource(self.family, code.select),
+                amd_counter_mask(self.family, code.select),
             ),
             None => (None, u64::MAX),
         };
         match lacking {
-            Some(Missing::Register(name)) => Err(format!(
+            Some(MissingResource::Register(name)) => Err(format!(
                 "it needs a second register, {name}, which is not programmed"
             )),
-            Some(Missing::Merge) => {
+            Some(MissingResource::Merge) => {
                 Err("it needs two counters merged into one, which is not programmed".to_owned())
             }
             None if code.is_fixed_only && code.fixed_counter.is_none() => Err(
@@ -388,13 +393,13 @@ impl Machine {
         let catalogue = Counters::open_path(device)?.catalogue()?;
         let instance = catalogue
             .find(name)
-            .filter(|i| i.state == State::Live)
+            .filter(|i| i.state == InstanceState::Live)
             .ok_or_else(|| Failure::no_match(name))?;
-        let source = match self.has_soft_register(perfmon::INSTANCE) {
+        let source = match self.has_soft_register(perfmon::FIRST_INSTANCE_REGISTER) {
             true => EventSource::Instance(instance.number),
             false => EventSource::Missing,
         };
-        let raw_unit = ScaledUnit::of_instance(instance).raw_unit();
+        let raw_unit = ScaledUnit::of_instance_descriptor(instance).raw_unit_name();
         Ok(Event {
             unit: if matches!(raw_unit.as_str(), "-" | "events") {
                 String::new()
@@ -407,7 +412,7 @@ impl Machine {
 }
 
 /// Returns true if this process has CAP_PERFMON or CAP_SYS_ADMIN.
-pub fn is_privileged() -> bool {
+pub fn has_perfmon_capability() -> bool {
     use rustix::thread::{capabilities, CapabilitySet};
     capabilities(None).is_ok_and(|c| {
         c.effective
@@ -421,7 +426,7 @@ pub mod tests {
     use super::*;
 
     /// Makes a machine with `general` general counters and, for Intel, three fixed counters.
-    pub fn make_test_machine(vendor: Vendor, general: u16, soft: bool) -> Machine {
+    pub fn make_test_machine(vendor: Vendor, general: u16, soft: bool) -> MachineProperties {
         let mut text = String::new();
         text.push_str(match vendor {
             Vendor::Intel => "# intel-arch\n",
@@ -449,8 +454,8 @@ pub mod tests {
                 text.push_str(&format!("PMD{n} C virtual counter width=64 pmcs=0x0\n"));
             }
         }
-        Machine {
-            map: Map::parse(&text),
+        MachineProperties {
+            map: RegisterMap::parse(&text),
             vendor: Some(vendor),
             family: 0x17,
             model: 0,
@@ -460,8 +465,8 @@ pub mod tests {
         }
     }
 
-    fn resolve(machine: &Machine, word: &str) -> Event {
-        machine.resolve(word, Path::new("")).expect(word)
+    fn resolve(machine: &MachineProperties, word: &str) -> Event {
+        machine.resolve_event_name(word, Path::new("")).expect(word)
     }
 
     fn code_of(event: &Event) -> EventCode {
@@ -487,7 +492,7 @@ pub mod tests {
     #[test]
     fn r1_16_mode_suffixes_have_perf_meaning() {
         let mut machine = make_test_machine(Vendor::Intel, 4, false);
-        let modes = |machine: &Machine, word| {
+        let modes = |machine: &MachineProperties, word| {
             let event = resolve(machine, word);
             let code = code_of(&event);
             (code.counts_user, code.counts_kernel, event.name)
@@ -503,7 +508,7 @@ pub mod tests {
         assert!(modes(&machine, "r1c2:u:k").0);
         machine.is_privileged = false;
         assert_eq!(modes(&machine, "cycles"), (true, false, "cycles:u".into()));
-        assert!(machine.resolve(":u", Path::new("")).is_err());
+        assert!(machine.resolve_event_name(":u", Path::new("")).is_err());
         assert_eq!(resolve(&machine, "cycles").name_without_modes(), "cycles");
     }
 

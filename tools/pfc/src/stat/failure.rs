@@ -5,7 +5,7 @@
 use std::io;
 use std::path::Path;
 
-use perfmon::Map;
+use perfmon::RegisterMap;
 
 use crate::error::Failure;
 use crate::limits;
@@ -20,7 +20,7 @@ fn may_open_device(device: &str) -> bool {
 
 /// Returns the possible causes of EBUSY: perfmon.ko does not report which of them applies.
 fn busy_causes() -> String {
-    match Map::read() {
+    match RegisterMap::read() {
         Ok(map) if map.descriptions().next().is_none() => "no PMU description is registered; load one: modprobe pfm_intel or pfm_amd, or pfm_soft for software events",
         _ => "perf, the NMI watchdog or another context uses the registers or the CPU; see pfc doctor",
     }
@@ -31,19 +31,22 @@ fn busy_causes() -> String {
 /// message names the action and the cause, and in most cases gives advice.
 pub fn syscall_failure(action: &str, error: &io::Error) -> Failure {
     use io::ErrorKind::{NotFound, PermissionDenied, ResourceBusy};
-    let device = perfmon::DEVICE;
+    let device = perfmon::PERFMON_DEVICE_PATH;
     let has_device = Path::new(device).exists();
     let remedy = match (error.kind(), error.raw_os_error()) {
         (NotFound, _) if !has_device => format!("{device}: no such device; load the module: modprobe perfmon"),
         (_, Some(libc::EACCES)) if !may_open_device(device) => {
-            format!("{device}: permission denied; {}", permissions::remedy(device, true))
+            format!(
+                "{device}: permission denied; {}",
+                permissions::device_access_remedy(device, true)
+            )
         }
         (PermissionDenied, _) => "permission denied; kernel mode, CPUs and other users' tasks need CAP_PERFMON; kernel threads cannot be counted; try EVENT:u with your own command".to_owned(),
         (ResourceBusy, _) => busy_causes(),
         (_, Some(libc::EDQUOT)) => format!("{error}: the contexts of this user take too much memory, or are more than 16,384; end some of them, or raise the parameter user_kb of perfcounters.ko"),
         _ if is_esrch(error) => "no such thread".to_owned(),
         _ if is_eexist(error) => "the thread already has a context; end the program that uses it".to_owned(),
-        _ => match limits::advice(error) {
+        _ => match limits::advice_on_limit_error(error) {
             advice if advice.is_empty() => format!("{error}; see pfc doctor"),
             advice => format!("{error}{advice}"),
         },

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
 use clap::Parser;
-use fuzz::{words, Fuzzer};
+use fuzz::{word_inputs, Fuzzer};
 
 use super::event_code::Vendor;
 use super::events::tests::make_test_machine;
@@ -59,7 +59,7 @@ fn r1_16_fuzz_event_name_parsers() {
         make_test_machine(Vendor::Intel, 4, true),
         make_test_machine(Vendor::Amd, 6, true),
     ];
-    Fuzzer::new("names of events").run(words(&parts), |bytes| {
+    Fuzzer::new("names of events").run(word_inputs(&parts), |bytes| {
         let text = visible::decode(bytes);
         let _ = parse_cpu_list(&text);
         let names: Vec<String> = text.split(',').map(str::to_owned).collect();
@@ -67,7 +67,7 @@ fn r1_16_fuzz_event_name_parsers() {
         for name in names.iter().take(20) {
             for machine in &machines {
                 // The device does not exist, so each name `counter:NAME` is refused.
-                let _ = machine.resolve(name, Path::new("/nowhere"));
+                let _ = machine.resolve_event_name(name, Path::new("/nowhere"));
             }
         }
     });
@@ -122,9 +122,11 @@ fn pfc_fuzz_command_line_parser() {
     let parts: Vec<String> = parts.iter().map(|part| format!("{part}\0")).collect();
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     let fuzzer = Fuzzer::new("command line").stack_size(CLAP_STACK_BYTES);
-    fuzzer.memory(64 << 20, 1024).run(words(&parts), |bytes| {
-        let arguments = bytes.split(|byte| *byte == 0).take(40);
-        let arguments = arguments.map(|word| OsString::from_vec(word.to_vec()));
-        let _ = Cli::try_parse_from([OsString::from("pfc")].into_iter().chain(arguments));
-    });
+    fuzzer
+        .memory_limit(64 << 20, 1024)
+        .run(word_inputs(&parts), |bytes| {
+            let arguments = bytes.split(|byte| *byte == 0).take(40);
+            let arguments = arguments.map(|word| OsString::from_vec(word.to_vec()));
+            let _ = Cli::try_parse_from([OsString::from("pfc")].into_iter().chain(arguments));
+        });
 }

@@ -9,8 +9,8 @@ use super::report::StatReport;
 use super::READ_COUNTS_ACTION;
 use crate::cli::StatArgs;
 use crate::error::{Failure, TryingTo};
-use crate::hotplug::sum_by_cpu;
-use crate::live::next_due;
+use crate::hotplug::sum_gaps_by_cpu;
+use crate::live::next_update_time;
 
 /// The timer of `-I`, which knows when the next interval is due.
 pub struct IntervalTimer {
@@ -45,11 +45,11 @@ impl IntervalTimer {
             if *due <= Instant::now() {
                 if self.print_failure.is_none() {
                     let sums = group.read_sums().trying_to(READ_COUNTS_ACTION)?;
-                    let gaps = sum_by_cpu(&group.take_uncounted_gaps());
+                    let gaps = sum_gaps_by_cpu(&group.take_uncounted_gaps());
                     let printed = report.print_interval(sums, gaps, self.started_at.elapsed());
                     self.print_failure = printed.err();
                 }
-                *due = next_due(*due, interval, Instant::now());
+                *due = next_update_time(*due, interval, Instant::now());
             }
         }
         Ok(())

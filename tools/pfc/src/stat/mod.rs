@@ -54,38 +54,38 @@ use std::path::Path;
 use std::process::{ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
-use assign::{assign, assign_events_to_sets, EventPlacement, RegisterPlan};
+use assign::{assign_events_to_registers, assign_events_to_sets, EventPlacement, RegisterPlan};
 use beside::SideCommand;
 use command::FollowedCommand;
 use counting::{CascadeThreshold, CountingContexts, DEFAULT_SET_TIMEOUT_NS};
 use estimate::CountSums;
 use event_loop::{EventLoop, WakeReason};
-use events::{Event, Machine};
+use events::{Event, MachineProperties};
 use interval::IntervalTimer;
 use perfmon::Scope;
-pub use process::is_ignored;
+pub use process::is_signal_ignored;
 use report::StatReport;
 use rustix::thread::gettid;
 use target::report_title;
 
 use crate::cli::StatArgs;
 use crate::error::{Failure, TryingTo};
-use crate::hotplug::{sum_by_cpu, MonitoredCpus};
+use crate::hotplug::{sum_gaps_by_cpu, MonitoredCpus};
 use crate::output::Out;
-use crate::pmu::load_modules;
+use crate::pmu::load_perfmon_modules;
 use crate::target::{is_ebusy, is_eexist, is_esrch};
-pub use counting::ContextConfig;
+pub use counting::CountingContextConfig;
 pub use failure::syscall_failure;
 pub use target::{parse_cpu_list, select_target, Target};
 
 /// Names of actions for error messages. [`TryingTo`] puts the name after the word "cannot".
 const READ_COUNTS_ACTION: &str = "read the counts of a context";
-pub const WAIT: &str = "wait for signals and children";
+pub const WAIT_FOR_SIGNALS_ACTION: &str = "wait for signals and children";
 
 /// The result of one run; the option `-r` makes several runs.
 #[derive(Default)]
 pub struct RunResult {
-    /// The sums of each counted event, in the order of [`ContextConfig::count_sources`].
+    /// The sums of each counted event, in the order of [`CountingContextConfig::count_sources`].
     pub event_sums: Vec<CountSums>,
     /// The time for which each CPU was not counted.
     pub uncounted_time_by_cpu: BTreeMap<u32, Duration>,
@@ -98,13 +98,13 @@ pub struct RunResult {
 pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCode, Failure> {
     let target = select_target(&args.targets, "count", !args.command.is_empty())?;
     let scope = target.scope();
-    load_modules();
-    let machine = Machine::read(target.cpus())?;
+    load_perfmon_modules();
+    let machine = MachineProperties::read(target.cpus())?;
     let (events, groups) = match args.events.is_empty() {
         true => (machine.default_events(), Vec::new()),
         false => groups::parse_event_groups(&args.events)?
             .into_iter()
-            .map(|(word, group)| Ok((machine.resolve(&word, device)?, group)))
+            .map(|(word, group)| Ok((machine.resolve_event_name(&word, device)?, group)))
             .collect::<Result<Vec<_>, Failure>>()?
             .into_iter()
             .unzip(),
@@ -118,12 +118,12 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
         Some(word) => Some(parse_cascade_threshold(word, &machine, device)?),
         None => None,
     };
-    let config_of = |plan: &RegisterPlan| ContextConfig {
+    let config_of = |plan: &RegisterPlan| CountingContextConfig {
         set_timeout_ns: args
             .turn
             .map_or(DEFAULT_SET_TIMEOUT_NS, |ms| ms * 1_000_000),
         cascade_threshold: threshold.clone(),
-        ..ContextConfig::new(scope, plan, clock)
+        ..CountingContextConfig::new(scope, plan, clock)
     };
     let plan = plan_with_available_registers(plan, &target, &config_of)?;
     print_uncountable_events(&events, &plan, &machine, args.verbose);
@@ -176,7 +176,9 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
         }
         counts_of_runs.push(counts);
         status = exit_status;
-        let is_interrupted = session.handle_pending_signals().trying_to(WAIT)?;
+        let is_interrupted = session
+            .handle_pending_signals()
+            .trying_to(WAIT_FOR_SIGNALS_ACTION)?;
         if is_interrupted || run == args.repeat {
             // A later run may monitor the new program of a process.
             is_complete &= session
@@ -194,7 +196,7 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
 /// their end, a status of 0 is replaced by 2.
 pub fn exit_code_of_run(status: Option<ExitStatus>, is_complete: bool) -> ExitCode {
     match status {
-        Some(status) if !status.success() => exit_code(status),
+        Some(status) if !status.success() => exit_code_of_command(status),
         _ if !is_complete => ExitCode::from(2),
         _ => ExitCode::SUCCESS,
     }
@@ -202,7 +204,7 @@ pub fn exit_code_of_run(status: Option<ExitStatus>, is_complete: bool) -> ExitCo
 
 /// Returns the exit status of the command, or 128 plus the number of the signal that killed the
 /// command.
-pub fn exit_code(status: ExitStatus) -> ExitCode {
+pub fn exit_code_of_command(status: ExitStatus) -> ExitCode {
     use std::os::unix::process::ExitStatusExt;
     let code = status
         .code()
@@ -215,7 +217,7 @@ pub fn exit_code(status: ExitStatus) -> ExitCode {
 /// times.
 fn parse_cascade_threshold(
     word: &str,
-    machine: &Machine,
+    machine: &MachineProperties,
     device: &Path,
 ) -> Result<CascadeThreshold, Failure> {
     let invalid = || {
@@ -228,9 +230,9 @@ fn parse_cascade_threshold(
     if count == 0 || count > i64::MAX as u64 {
         return Err(invalid());
     }
-    let event = machine.resolve(name, device)?;
+    let event = machine.resolve_event_name(name, device)?;
     let reason = event.missing_reason.clone();
-    let plan = assign(&[event], &machine.map);
+    let plan = assign_events_to_registers(&[event], &machine.map);
     match plan.placements.first() {
         Some(EventPlacement::Pmd(pmd)) => Ok(CascadeThreshold {
             pmc_values: plan.pmc_values,
@@ -248,10 +250,10 @@ fn parse_cascade_threshold(
 
 /// Returns the PMD (data register) that measures for how long events are counted, if the machine
 /// has such a PMD.
-fn find_clock_pmd(machine: &Machine, scope: Scope) -> Option<u16> {
+fn find_clock_pmd(machine: &MachineProperties, scope: Scope) -> Option<u16> {
     let number = match scope {
-        Scope::Thread => perfmon::TASK_CLOCK,
-        Scope::System => perfmon::CPU_CLOCK,
+        Scope::Thread => perfmon::TASK_CLOCK_PMD,
+        Scope::System => perfmon::CPU_CLOCK_PMD,
     };
     machine.map.pmd(number).map(|r| r.number)
 }
@@ -261,7 +263,7 @@ fn find_clock_pmd(machine: &Machine, scope: Scope) -> Option<u16> {
 fn plan_with_available_registers(
     plan: RegisterPlan,
     target: &Target,
-    config_of: &dyn Fn(&RegisterPlan) -> ContextConfig,
+    config_of: &dyn Fn(&RegisterPlan) -> CountingContextConfig,
 ) -> Result<RegisterPlan, Failure> {
     let target_id = match target {
         Target::Cpus(cpus) => cpus[0],
@@ -269,8 +271,8 @@ fn plan_with_available_registers(
     };
     let try_plan = |plan: &RegisterPlan| match plan.is_empty() {
         // The plan has no events to count, but the device `/dev/perfmon` must exist even so.
-        true => std::fs::metadata(perfmon::DEVICE).map(drop),
-        false => config_of(plan).try_attach(target_id),
+        true => std::fs::metadata(perfmon::PERFMON_DEVICE_PATH).map(drop),
+        false => config_of(plan).check_can_attach(target_id),
     };
     let error = match try_plan(&plan) {
         Ok(()) => return Ok(plan),
@@ -294,7 +296,7 @@ fn plan_with_available_registers(
 fn print_uncountable_events(
     events: &[Event],
     plan: &RegisterPlan,
-    machine: &Machine,
+    machine: &MachineProperties,
     verbose: bool,
 ) {
     let not_supported = events
@@ -315,7 +317,7 @@ fn print_uncountable_events(
         );
     }
     print_uncountable_event_reasons(&explained, verbose);
-    if !unavailable.is_empty() && machine.map.pmd(perfmon::CPU_CLOCK).is_some() {
+    if !unavailable.is_empty() && machine.map.pmd(perfmon::CPU_CLOCK_PMD).is_some() {
         message!("pfc: some of these events exist for threads only; drop -a and -C to count them");
     } else if !unavailable.is_empty() {
         message!("pfc: no software events are available; load them: modprobe pfm_soft");
@@ -397,7 +399,7 @@ impl StatSession<'_> {
         };
         let after = process::reaped_children_cpu_seconds();
         let values = group.read_sums().trying_to(READ_COUNTS_ACTION)?;
-        let gaps = sum_by_cpu(&group.take_uncounted_gaps());
+        let gaps = sum_gaps_by_cpu(&group.take_uncounted_gaps());
         if self.args.interval.is_some() {
             report.print_interval(values.clone(), gaps.clone(), elapsed)?;
         }
@@ -455,7 +457,10 @@ impl StatSession<'_> {
                 timer = IntervalTimer::start(self.args);
             }
             let until = child.limit_wait(timer.next_due_at);
-            let wake = self.event_loop.wait(until).trying_to(WAIT)?;
+            let wake = self
+                .event_loop
+                .wait(until)
+                .trying_to(WAIT_FOR_SIGNALS_ACTION)?;
             // If the command forks all the time, SIGCHLD ends every wait before its timeout, so the
             // interval is also checked after SIGCHLD.
             timer.print_interval_if_due(group, report)?;
@@ -518,9 +523,9 @@ impl StatSession<'_> {
                 .chain(group.next_cpu_check_at());
             let wake = self
                 .event_loop
-                .wait_for(until.min(), &group.running_context_fds());
+                .wait_for_readable_files(until.min(), &group.running_context_fds());
             group.update_contexts().trying_to(READ_COUNTS_ACTION)?;
-            let wake = wake.trying_to(WAIT)?;
+            let wake = wake.trying_to(WAIT_FOR_SIGNALS_ACTION)?;
             match wake {
                 WakeReason::Timeout => timer.print_interval_if_due(group, report)?,
                 WakeReason::Interrupted | WakeReason::Terminated(_) => self.is_interrupted = true,
@@ -531,7 +536,7 @@ impl StatSession<'_> {
             }
             // A command continues to run after a failed write, and may continue after a signal.
             let has_ended = match &mut command {
-                Some(command) => command.handle(wake)?,
+                Some(command) => command.handle_wake_reason(wake)?,
                 None => self.is_interrupted || timer.print_failure.is_some(),
             };
             if has_ended {
@@ -561,7 +566,7 @@ mod tests {
     #[test]
     fn r1_6_exit_code_is_that_of_command() {
         use std::os::unix::process::ExitStatusExt;
-        let code = |raw| exit_code(ExitStatus::from_raw(raw));
+        let code = |raw| exit_code_of_command(ExitStatus::from_raw(raw));
         assert_eq!(code(7 << 8), ExitCode::from(7));
         assert_eq!(code(libc::SIGKILL), ExitCode::from(137));
     }

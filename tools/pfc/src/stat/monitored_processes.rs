@@ -92,7 +92,8 @@ impl MonitoredProcesses {
 
 /// Returns the process ID of a thread, from /proc; if the thread has exited, returns its thread ID.
 pub fn read_process_id_of_thread(thread: u32) -> u32 {
-    let status = text_file::read(format!("/proc/{thread}/status")).unwrap_or_default();
+    let status = text_file::read_text_escaping_non_utf8(format!("/proc/{thread}/status"))
+        .unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix("Tgid:"));
     line.and_then(|l| l.trim().parse().ok()).unwrap_or(thread)
 }
@@ -102,7 +103,8 @@ pub fn read_process_id_of_thread(thread: u32) -> u32 {
 fn has_running_thread(pid: u32) -> bool {
     let threads = fs::read_dir(format!("/proc/{pid}/task"));
     threads.into_iter().flatten().flatten().any(|thread| {
-        let stat = text_file::read(thread.path().join("stat")).unwrap_or_default();
+        let stat =
+            text_file::read_text_escaping_non_utf8(thread.path().join("stat")).unwrap_or_default();
         // The name of the thread is in parentheses and may contain any characters. After the name,
         // the flags are the seventh field, and the pending signals are the 29th.
         let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);

@@ -63,14 +63,15 @@ pub fn run_in_forked_process(child: impl FnOnce() -> i32) -> io::Result<pid_t> {
 /// Makes the child process of `command` restore the open-file limits of pfc's caller before exec.
 pub fn restore_file_limits_before_exec(command: &mut Command) {
     // SAFETY: pre_exec() requires that the function only makes calls that are safe in the child of
-    // a process with threads. limits::restore() makes one system call, takes no lock and allocates
-    // no memory: its only input is a value that was set before the child was created.
-    unsafe { command.pre_exec(limits::restore) };
+    // a process with threads. limits::restore_open_file_limit() makes one system call, takes no
+    // lock and allocates no memory: its only input is a value that was set before the child was
+    // created.
+    unsafe { command.pre_exec(limits::restore_open_file_limit) };
 }
 
 /// Returns true if this process ignores a signal, as a program that nohup(1) started ignores
 /// SIGHUP.
-pub fn is_ignored(signal: i32) -> bool {
+pub fn is_signal_ignored(signal: i32) -> bool {
     // SAFETY: A `sigaction` consists of integers and an optional function, for which zero is valid.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     // SAFETY: Without a new action, sigaction() only writes the current action to `action`.

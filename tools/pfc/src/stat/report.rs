@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::assign::{EventPlacement, RegisterPlan};
-use super::counting::{ContextConfig, CountSource};
+use super::counting::{CountSource, CountingContextConfig};
 use super::derived::{mean_and_error_percent, MetricInputs};
 use super::estimate::{CountEstimate, CountSums};
 use super::events::{Event, EventSource};
@@ -52,7 +52,7 @@ impl<'a> StatReport<'a> {
         title: String,
         events: &'a [Event],
         plan: &'a RegisterPlan,
-        config: &ContextConfig,
+        config: &CountingContextConfig,
         out: Out,
     ) -> Self {
         let format = match &args.separator {

@@ -11,7 +11,7 @@ use crate::error::{Failure, TryingTo};
 use perfmon::Scope;
 
 use super::monitored_processes::MonitoredProcesses;
-use crate::hotplug::{online_cpus, ONLINE};
+use crate::hotplug::{read_online_cpus, ONLINE_CPUS_PATH};
 use crate::text_file;
 
 /// The tasks or CPUs that a run counts.
@@ -60,7 +60,7 @@ impl Target {
 /// target if no option selects threads or CPUs.
 pub fn select_target(args: &TargetArgs, verb: &str, has_command: bool) -> Result<Target, Failure> {
     if args.all_cpus || args.cpus.is_some() {
-        let online = online_cpus().trying_to(format_args!("read {ONLINE}"))?;
+        let online = read_online_cpus().trying_to(format_args!("read {ONLINE_CPUS_PATH}"))?;
         let Some(list) = &args.cpus else {
             return Ok(Target::Cpus(online));
         };
@@ -73,7 +73,9 @@ pub fn select_target(args: &TargetArgs, verb: &str, has_command: bool) -> Result
             None => Ok(Target::Cpus(selected)),
             Some(cpu) => Err(Failure::Refused(format!(
                 "CPU {cpu} is not online; online CPUs: {}",
-                text_file::read(ONLINE).unwrap_or_default().trim()
+                text_file::read_text_escaping_non_utf8(ONLINE_CPUS_PATH)
+                    .unwrap_or_default()
+                    .trim()
             ))),
         };
     }
@@ -155,7 +157,11 @@ fn describe_target(args: &StatArgs, target: &Target) -> String {
     };
     match target {
         Target::Command => {
-            let words: Vec<_> = args.command.iter().map(|w| visible::escape_os(w)).collect();
+            let words: Vec<_> = args
+                .command
+                .iter()
+                .map(|w| visible::escape_os_str(w))
+                .collect();
             format!("'{}'", words.join(" "))
         }
         Target::Cpus(_) if args.targets.cpus.is_none() => "'system wide'".to_owned(),

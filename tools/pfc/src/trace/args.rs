@@ -5,7 +5,9 @@
 use std::ffi::OsString;
 
 use clap::{Args, Subcommand, ValueEnum};
-use perftrace_reader::{ALL_USERS, BYTES_MAX, BYTES_MIN, FIELDS_MAX, NAME_MAX, SHARED, WAIT};
+use perftrace_reader::{
+    ALL_USERS, FIELDS_MAX, MAX_BUFFER_BYTES, MIN_BUFFER_BYTES, NAME_MAX, SHARED, WAIT,
+};
 
 use crate::error::Failure;
 
@@ -284,7 +286,9 @@ fn parse_buffer_size(word: &str) -> Result<u32, String> {
     };
     let bytes = digits.parse::<u32>().ok().and_then(|n| n.checked_mul(unit));
     match bytes {
-        Some(n) if n.is_power_of_two() && (BYTES_MIN..=BYTES_MAX).contains(&n) => Ok(n),
+        Some(n) if n.is_power_of_two() && (MIN_BUFFER_BYTES..=MAX_BUFFER_BYTES).contains(&n) => {
+            Ok(n)
+        }
         _ => Err("expected a power of two from 4K to 4M".to_owned()),
     }
 }

@@ -11,7 +11,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use perftrace_reader::{
-    Device, Error, DEVICE, NR_MARKERS, NR_RETRY_WORDS, READ_BYTES, RETRY_WORDS, WAKE, WORDS,
+    Device, Error, NR_MARKERS, NR_RETRY_WORDS, PERFTRACE_DEVICE_PATH, READ_BYTES, RETRY_WORDS,
+    WAKE, WORDS,
 };
 use rustix::fs::OFlags;
 
@@ -64,7 +65,10 @@ pub fn release_device(args: &ReleaseArgs) -> Result<(), Failure> {
     if result.is_err() {
         // The programs that have released the device attach to the device again.
         if let Err(error) = announce_in_wake_file(&file) {
-            message!("pfc: programs that have released {DEVICE} are not traced: {error}; run pfc trace arm");
+            message!(
+                "pfc: programs that have released {PERFTRACE_DEVICE_PATH} are not traced: {error}; \
+                 run pfc trace arm"
+            );
         }
     }
     result
@@ -89,13 +93,13 @@ fn detach_all_programs(
     let wake = File::open(WAKE_FILE_PATH).map_err(wake_file_failure)?;
     let began = Instant::now();
     let timeout = Duration::from_secs(args.timeout.into());
-    let mut nr_attached = device.release(&wake)?;
+    let mut nr_attached = device.release_processes(&wake)?;
     let mut is_interrupted = false;
     while nr_attached != 0 && began.elapsed() < timeout && !is_interrupted {
         let next = Instant::now() + DETACH_POLL_INTERVAL;
         let slept = event_loop.sleep_until(next);
         is_interrupted = !slept.trying_to("wait for programs")?;
-        nr_attached = device.release(&wake)?;
+        nr_attached = device.release_processes(&wake)?;
     }
     if nr_attached == 0 {
         return Ok(());
@@ -108,7 +112,8 @@ fn detach_all_programs(
         ),
     };
     Err(Failure::Refused(format!(
-        "{nr_attached} traced programs did not detach {reason}; processes that use {DEVICE}: {}",
+        "{nr_attached} traced programs did not detach {reason}; \
+         processes that use {PERFTRACE_DEVICE_PATH}: {}",
         list_device_users().join(", ")
     )))
 }
@@ -174,12 +179,15 @@ fn list_device_users() -> Vec<String> {
 
 fn has_device_open_or_mapped(pid: u32) -> bool {
     let mapped = fs::read(format!("/proc/{pid}/maps")).is_ok_and(|maps| {
-        text_file::byte_lines(&maps).any(|line| line.ends_with(DEVICE.as_bytes()))
+        text_file::split_byte_lines(&maps)
+            .any(|line| line.ends_with(PERFTRACE_DEVICE_PATH.as_bytes()))
     });
     let open = || {
         let all = fs::read_dir(format!("/proc/{pid}/fd"));
         let mut all = all.into_iter().flatten().flatten();
-        all.any(|fd| fs::read_link(fd.path()).is_ok_and(|to| to == Path::new(DEVICE)))
+        all.any(|fd| {
+            fs::read_link(fd.path()).is_ok_and(|to| to == Path::new(PERFTRACE_DEVICE_PATH))
+        })
     };
     mapped || open()
 }

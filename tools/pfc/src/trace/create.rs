@@ -4,10 +4,11 @@
 
 use std::collections::BTreeSet;
 
-use perfcounters::Pattern;
-use perftrace_reader::filter::{self, compile};
+use perfcounters::InstancePattern;
+use perftrace_reader::filter;
 use perftrace_reader::{
-    Device, Error, MarkerInfo, Trace, TraceConfig, DEVICE, FILTER_MAX, MAX_MARKERS,
+    Device, Error, MarkerInfo, Trace, TraceConfig, FILTER_MAX, MAX_LISTED_MARKERS,
+    PERFTRACE_DEVICE_PATH,
 };
 
 use crate::error::Failure;
@@ -16,7 +17,7 @@ use crate::trace::args::TraceConfigArgs;
 use crate::trace::arm;
 
 /// Maximum number of markers that the warning lists if no marker matches the user's globs.
-const MAX_LISTED_MARKERS: usize = 12;
+const MAX_SHOWN_NAMES: usize = 12;
 
 /// Creates the trace. Prints a warning if no running program has a marker that matches the globs of
 /// the trace.
@@ -46,7 +47,7 @@ pub fn create_trace(name: &str, config: &TraceConfigArgs, flags: u32) -> Result<
 /// If there is no device and the caller is root, loads perftrace.ko and announces the device to
 /// running programs.
 fn load_and_announce_module() {
-    if !module::load("perftrace", DEVICE) {
+    if !module::load_if_device_missing("perftrace", PERFTRACE_DEVICE_PATH) {
         return;
     }
     // Programs that started before the device existed attach only after a call of
@@ -58,7 +59,7 @@ fn load_and_announce_module() {
 }
 
 fn compile_filter(text: &str) -> Result<Vec<u8>, Failure> {
-    let program = compile(text)
+    let program = filter::compile_filter(text)
         .map_err(|error| Failure::InvalidFilter(filter_error_message(text, &error)))?;
     match program.len() <= FILTER_MAX {
         true => Ok(program),
@@ -123,14 +124,14 @@ fn no_marker_matches_message(
     let globs = globs.join(",");
     let what = match is_complete {
         true => format!("no marker matches '{globs}' yet"),
-        false => format!("none of the first {MAX_MARKERS} markers matches '{globs}'"),
+        false => format!("none of the first {MAX_LISTED_MARKERS} markers matches '{globs}'"),
     };
     let listed: Vec<&str> = names
         .iter()
-        .take(MAX_LISTED_MARKERS)
+        .take(MAX_SHOWN_NAMES)
         .map(String::as_str)
         .collect();
-    let more = match names.len().saturating_sub(MAX_LISTED_MARKERS) {
+    let more = match names.len().saturating_sub(MAX_SHOWN_NAMES) {
         0 if is_complete => String::new(),
         0 => " and more".to_owned(),
         n => format!(" and {n} more (pfc trace list --markers)"),
@@ -142,7 +143,7 @@ fn no_marker_matches_message(
 /// Returns whether the glob matches the whole name of a marker.
 fn glob_matches_name(glob: &str, name: &str) -> bool {
     match glob.contains(['*', '?', '[', '\\']) {
-        true => Pattern::new(&[glob.to_owned()]).matches_name(name),
+        true => InstancePattern::new(&[glob.to_owned()]).matches_name(name),
         false => glob == name,
     }
 }

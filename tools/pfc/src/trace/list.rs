@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use perftrace_reader::{
-    Clock, Device, Info, MarkerInfo, ProcessInfo, ALL_USERS, FILTERED, FLIGHT, KEEP, MAX_MARKERS,
-    PAUSED, SHARED, UNSTABLE, WAIT,
+    Clock, Device, Info, MarkerInfo, ProcessInfo, ALL_USERS, FILTERED, FLIGHT, KEEP,
+    MAX_LISTED_MARKERS, PAUSED, SHARED, UNSTABLE, WAIT,
 };
 use serde_json::{json, Value};
 
@@ -15,7 +15,7 @@ use crate::output::Out;
 use crate::table::Table;
 use crate::time;
 use crate::trace::args::ListArgs;
-use crate::units::format_size;
+use crate::units::format_byte_size;
 
 /// Maximum number of processes that are named in the line of a marker.
 const MAX_NAMED_PROCESSES: usize = 4;
@@ -45,9 +45,9 @@ fn build_trace_table(traces: &[Info]) -> Table {
             info.name.clone(),
             info.uid.to_string(),
             time::format_utc(created_realtime_ns(info), 0),
-            format_size(info.bytes.into()),
+            format_byte_size(info.bytes.into()),
             info.nr_processes.to_string(),
-            format_size(info.memory),
+            format_byte_size(info.memory),
             info.lost.to_string(),
             mode_names(info).join(","),
             match info.markers.as_str() {
@@ -118,7 +118,10 @@ fn print_markers(device: &Device, json: bool, out: &mut Out) -> Result<(), Failu
     })?;
     let groups = groups.processes_by_marker;
     if !is_complete {
-        message!("pfc: only the first {MAX_MARKERS} markers of running programs are listed; there are more");
+        message!(
+            "pfc: only the first {MAX_LISTED_MARKERS} markers of running programs are listed; \
+             there are more"
+        );
     }
     if json {
         let list: Vec<Value> = groups

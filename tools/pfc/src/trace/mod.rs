@@ -28,7 +28,7 @@ use perftrace_reader::{Device, Reader, Source, FLIGHT, KEEP};
 use crate::error::{Failure, TryingTo};
 use crate::output::Out;
 use crate::stat::event_loop::EventLoop;
-use crate::stat::exit_code;
+use crate::stat::exit_code_of_command;
 use crate::trace::args::{
     LiveArgs, OutputFormat, SnapshotArgs, StartArgs, TraceArgs, TraceCommand,
 };
@@ -69,7 +69,7 @@ fn start_trace(args: &StartArgs, file: Option<&Path>) -> Result<ExitCode, Failur
     let sink = TraceSink::open(args.format, file, &args.name, &trace.info()?)?;
     let recorder = TraceRecorder::new(trace, sink, event_loop)?;
     let status = recorder.record_until_end(&args.command)?;
-    Ok(status.map_or(ExitCode::SUCCESS, exit_code))
+    Ok(status.map_or(ExitCode::SUCCESS, exit_code_of_command))
 }
 
 fn write_trace_snapshot(args: &SnapshotArgs, file: Option<&Path>) -> Result<(), Failure> {

@@ -44,7 +44,7 @@ impl TraceRecorder {
         let reader = Reader::new(&trace.info()?);
         // If the events go to standard output, no progress messages are printed: events and
         // progress messages would be mixed on the terminal.
-        let progress = !sink.is_stdout() && message::is_terminal();
+        let progress = !sink.is_stdout() && message::is_stderr_terminal();
         Ok(Self {
             trace,
             reader,
@@ -112,13 +112,13 @@ impl TraceRecorder {
             let until = Some(Instant::now() + MAX_BUFFER_READ_INTERVAL);
             let wake = self
                 .event_loop
-                .wait_for(until, &[self.trace.as_fd()])
+                .wait_for_readable_files(until, &[self.trace.as_fd()])
                 .trying_to("wait for events")?;
             let nr_events = self.read_buffers()?;
             self.print_progress();
             let has_ended = match (wake, &mut command) {
                 (WakeReason::Ready, _) => self.trace.has_ended()?,
-                (wake, Some(command)) => command.handle(wake)?,
+                (wake, Some(command)) => command.handle_wake_reason(wake)?,
                 (wake, None) => {
                     matches!(wake, WakeReason::Interrupted | WakeReason::Terminated(_))
                 }

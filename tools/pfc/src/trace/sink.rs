@@ -7,14 +7,14 @@ use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use perftrace_reader::output::{Ctf, Output, Perfetto, Text, TraceProperties};
+use perftrace_reader::output::{CtfOutput, Output, PerfettoOutput, TextOutput, TraceProperties};
 use perftrace_reader::{Error, Info};
 use rustix::system::uname;
 
 use crate::error::Failure;
 use crate::output::{check_stdout_open, stdout, Out};
 use crate::trace::args::OutputFormat;
-use crate::units::format_size;
+use crate::units::format_byte_size;
 
 /// The output of a trace, with its format and path.
 pub struct TraceSink {
@@ -100,7 +100,10 @@ impl TraceSink {
                     error,
                     kept: match self.output.events() {
                         0 => None,
-                        n => Some(format!("{n} events, {}", format_size(self.output.bytes()))),
+                        n => Some(format!(
+                            "{n} events, {}",
+                            format_byte_size(self.output.bytes())
+                        )),
                     },
                 })
             }
@@ -145,28 +148,28 @@ fn create_output(
     about: TraceProperties,
 ) -> io::Result<OpenedOutput> {
     let output: Box<dyn Output> = match (format, path) {
-        (OutputFormat::Ctf, Some(path)) => Box::new(Ctf::create(path, &about)?),
+        (OutputFormat::Ctf, Some(path)) => Box::new(CtfOutput::create(path, &about)?),
         (OutputFormat::Ctf, None) => return Err(ErrorKind::InvalidInput.into()),
         (_, Some(path)) => {
             let file = open_output_file(path)?;
             let writer = file.file.try_clone()?;
             let output: Box<dyn Output> = match format {
-                OutputFormat::Perfetto => Box::new(Perfetto::new(writer, about)?),
-                _ => Box::new(Text::new(writer, about.clock, false)),
+                OutputFormat::Perfetto => Box::new(PerfettoOutput::new(writer, about)?),
+                _ => Box::new(TextOutput::new(writer, about.clock, false)),
             };
             return Ok((output, Some(file)));
         }
         (OutputFormat::Perfetto, None) => {
             check_stdout_open()?;
             let stdout = File::from(stdout().as_fd().try_clone_to_owned()?);
-            Box::new(Perfetto::new(stdout, about)?)
+            Box::new(PerfettoOutput::new(stdout, about)?)
         }
         (OutputFormat::Text, None) => {
             check_stdout_open()?;
             let has_colour =
                 stdout().is_terminal() && Out::open_stream(None).is_ok_and(|o| o.is_coloured());
             let to: Box<dyn Write> = Box::new(stdout());
-            Box::new(Text::new(to, about.clock, has_colour))
+            Box::new(TextOutput::new(to, about.clock, has_colour))
         }
     };
     Ok((output, None))

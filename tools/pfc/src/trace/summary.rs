@@ -6,7 +6,7 @@
 use perftrace_reader::{Info, Totals, UNSTABLE};
 
 use crate::trace::sink::TraceSink;
-use crate::units::format_size;
+use crate::units::format_byte_size;
 
 /// Returns the progress message of a recording, with its numbers of events and bytes.
 pub fn progress_message(totals: &Totals, bytes: u64) -> String {
@@ -14,7 +14,7 @@ pub fn progress_message(totals: &Totals, bytes: u64) -> String {
         "[ pfc trace: {} events, {} lost, {} so far; Ctrl-C stops ]",
         totals.events,
         totals.lost,
-        format_size(bytes)
+        format_byte_size(bytes)
     )
 }
 
@@ -24,7 +24,7 @@ pub fn print_summary(totals: &Totals, info: &Info, sink: &TraceSink) {
         message!(
             "[ pfc trace: {} events, {} in {} ]",
             sink.output.events(),
-            format_size(sink.output.bytes()),
+            format_byte_size(sink.output.bytes()),
             visible::escape_path(path)
         );
     }

@@ -7,7 +7,7 @@ use ratatui::text::{Line, Span};
 
 use perfcounters::{Kind, Since};
 
-use crate::units::{bucket_bounds, ScaledUnit};
+use crate::units::{histogram_bucket_bounds, ScaledUnit};
 use crate::watch::sampler::InstanceRow;
 use crate::watch::view::Theme;
 
@@ -30,12 +30,12 @@ pub fn instance_detail_lines(
         "number {}  {}  {}  {state}, incarnation {}",
         row.number,
         row.kind_name,
-        row.instance_unit.raw_unit(),
+        row.instance_unit.raw_unit_name(),
         row.incarnation
     )));
-    let rate = row
-        .rate_per_second
-        .map_or("-".to_owned(), |rate| row.value_unit.format_amount(rate));
+    let rate = row.rate_per_second.map_or("-".to_owned(), |rate| {
+        row.value_unit.format_scaled_amount(rate)
+    });
     let since = match row.change_start {
         Since::Created => " (since it was added)",
         Since::EarlierSnapshot | Since::Unknown => "",
@@ -117,7 +117,7 @@ fn add_bucket_lines(row: &InstanceRow, lines: &mut Vec<Line<'static>>, theme: Th
     let max = row.buckets.iter().map(|n| n.unsigned_abs()).max();
     for b in first..=last {
         let n = row.buckets[b];
-        let (from, to) = bucket_bounds(b, row.buckets.len());
+        let (from, to) = histogram_bucket_bounds(b, row.buckets.len());
         let head = format!(
             "{:>10} .. {:<10} {n:>8}  ",
             format_optional_bound(row.instance_unit, from),
@@ -128,7 +128,9 @@ fn add_bucket_lines(row: &InstanceRow, lines: &mut Vec<Line<'static>>, theme: Th
 }
 
 fn format_optional_bound(unit: ScaledUnit, bound: Option<i64>) -> String {
-    bound.map_or(String::new(), |value| unit.format_amount(value as f64))
+    bound.map_or(String::new(), |value| {
+        unit.format_scaled_amount(value as f64)
+    })
 }
 
 fn bar_line(head: String, value: u64, max: u64, theme: Theme) -> Line<'static> {

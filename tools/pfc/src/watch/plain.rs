@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use crate::cli::WatchArgs;
 use crate::error::Failure;
-use crate::live::next_due;
-use crate::output::{Out, Style};
+use crate::live::next_update_time;
+use crate::output::{Out, TextStyle};
 use crate::table::Table;
 use crate::time;
 use crate::watch::sampler::{CounterSampler, InstanceRow, IntervalFrame};
@@ -22,7 +22,7 @@ pub fn run(device: &Path, args: &WatchArgs, out: &mut Out) -> Result<(), Failure
     let mut due = Instant::now();
     let mut nr_tables = 0;
     while args.count.is_none_or(|count| nr_tables < count) {
-        due = next_due(due, interval, Instant::now());
+        due = next_update_time(due, interval, Instant::now());
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
         let frame = sampler.take_frame()?;
         if nr_tables > 0 {
@@ -56,7 +56,7 @@ fn print_frame_table(frame: &IntervalFrame, lines: usize, out: &mut Out) -> Resu
     if !frame.is_consistent {
         head.push_str("  not consistent: a CPU was always updating");
     }
-    writeln!(out, "{}", out.paint(Style::Dim, &head))?;
+    writeln!(out, "{}", out.paint(TextStyle::Dim, &head))?;
 
     let mut table = Table::new().with_columns("NAME|>PER SECOND|>TOTAL|");
     for row in rows.into_iter().take(lines) {
@@ -66,14 +66,14 @@ fn print_frame_table(frame: &IntervalFrame, lines: usize, out: &mut Out) -> Resu
             (true, false) => "",
         };
         let style = match (row.is_live, row.is_new()) {
-            (false, _) => Some(Style::Dim),
-            (true, true) => Some(Style::Notice),
+            (false, _) => Some(TextStyle::Dim),
+            (true, true) => Some(TextStyle::Notice),
             (true, false) => None,
         };
         let cells = vec![
             row.name.clone(),
             row.rate_per_second
-                .map_or("-".into(), |rate| row.value_unit.format_amount(rate)),
+                .map_or("-".into(), |rate| row.value_unit.format_scaled_amount(rate)),
             row.value_unit.format_value(row.total),
             note.to_owned(),
         ];

@@ -4,7 +4,9 @@
 
 use std::path::Path;
 
-use perfcounters::{Change, Counters, Error, Kind, Pattern, Since, Snapshot, State};
+use perfcounters::{
+    Change, Counters, Error, InstancePattern, InstanceState, Kind, Since, Snapshot,
+};
 
 use crate::units::ScaledUnit;
 
@@ -67,9 +69,9 @@ impl InstanceRow {
             help: instance.help.clone(),
             kind: instance.kind,
             kind_name: instance.kind_name(),
-            value_unit: ScaledUnit::of_value(instance),
-            instance_unit: ScaledUnit::of_instance(instance),
-            is_live: instance.state == State::Live,
+            value_unit: ScaledUnit::of_instance_value(instance),
+            instance_unit: ScaledUnit::of_instance_descriptor(instance),
+            is_live: instance.state == InstanceState::Live,
             incarnation: instance.incarnation,
             change_start: change.since(),
             rate_per_second: change.rate(),
@@ -100,16 +102,16 @@ impl InstanceRow {
 
 /// Reads the selected counters again for each frame, and keeps the last snapshot.
 pub struct CounterSampler {
-    pattern: Pattern,
+    pattern: InstancePattern,
     counters: Counters,
     last_snapshot: Snapshot,
 }
 
 impl CounterSampler {
     /// Opens the counters and takes the first snapshot.
-    pub fn open(device: &Path, pattern: Pattern) -> Result<Self, Error> {
+    pub fn open(device: &Path, pattern: InstancePattern) -> Result<Self, Error> {
         let mut counters = Counters::open_path(device)?;
-        let last_snapshot = counters.snapshot_any(&pattern)?;
+        let last_snapshot = counters.snapshot_even_if_busy(&pattern)?;
         Ok(Self {
             pattern,
             counters,

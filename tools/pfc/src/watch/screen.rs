@@ -11,7 +11,7 @@ use ratatui::Frame;
 use crate::cli::WatchArgs;
 use crate::error::Failure;
 use crate::live::keys::Key;
-use crate::live::{self, Screen};
+use crate::live::{self, LiveScreen};
 use crate::watch::app::WatchApp;
 use crate::watch::sampler::CounterSampler;
 use crate::watch::view::{self, Theme};
@@ -22,7 +22,7 @@ struct WatchScreen {
     theme: Theme,
 }
 
-impl Screen for WatchScreen {
+impl LiveScreen for WatchScreen {
     fn draw(&mut self, frame: &mut Frame<'_>) {
         view::draw_watch_screen(frame, &mut self.app, self.theme);
     }
@@ -35,11 +35,11 @@ impl Screen for WatchScreen {
         }
     }
 
-    fn interval(&self) -> Option<Duration> {
+    fn update_interval(&self) -> Option<Duration> {
         (!self.app.is_paused).then_some(self.app.interval)
     }
 
-    fn update(&mut self) -> Result<ControlFlow<()>, Failure> {
+    fn update_values(&mut self) -> Result<ControlFlow<()>, Failure> {
         match self.sampler.take_frame() {
             Ok(frame) => self.app.set_frame(frame),
             // If no frame could be taken, the last frame stays on the screen, and a new frame is
@@ -53,7 +53,7 @@ impl Screen for WatchScreen {
 pub fn run(device: &Path, args: &WatchArgs, theme: Theme) -> Result<(), Failure> {
     // Dormant instances keep their rows, in grey, so that other rows do not move when a driver is
     // unloaded.
-    let pattern = args.select.pattern().dormant(true);
+    let pattern = args.select.pattern().include_dormant(true);
     let sampler = CounterSampler::open(device, pattern)?;
     if sampler.is_empty() && !args.select.patterns.is_empty() {
         return Err(Failure::no_match(&args.select.joined_patterns()));
@@ -63,6 +63,6 @@ pub fn run(device: &Path, args: &WatchArgs, theme: Theme) -> Result<(), Failure>
         app: WatchApp::new(Duration::from_millis(args.interval)),
         theme,
     };
-    screen.update()?;
-    live::run(&mut screen, args.count)
+    screen.update_values()?;
+    live::run_live_screen(&mut screen, args.count)
 }

@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use perfcounters::fake::Fake;
-use perfcounters::Pattern;
+use perfcounters::fake::FakeCounters;
+use perfcounters::InstancePattern;
 use ratatui::backend::TestBackend;
 use ratatui::Terminal;
 
@@ -16,7 +16,7 @@ use crate::watch::view::{draw_watch_screen, Theme};
 
 /// A fake counter device, a sampler of the device, and a screen of a given size.
 struct TestScreen {
-    fake: Fake,
+    fake: FakeCounters,
     sampler: CounterSampler,
     app: WatchApp,
     terminal: Terminal<TestBackend>,
@@ -24,11 +24,11 @@ struct TestScreen {
 
 impl TestScreen {
     fn new(cpus: u32, names: &[&str], (width, height): (u16, u16)) -> Self {
-        let (mut fake, path) = Fake::in_memory(cpus, 1).expect("memory");
+        let (mut fake, path) = FakeCounters::in_memory(cpus, 1).expect("memory");
         for name in names {
             fake.add_counter(name).expect("room");
         }
-        let pattern = Pattern::all().dormant(true);
+        let pattern = InstancePattern::all().include_dormant(true);
         let sampler = CounterSampler::open(path.as_ref(), pattern).expect("a good file");
         Self {
             fake,

@@ -221,7 +221,7 @@ fn instance_row_line(
     };
     let rate = match (row.is_live, row.rate_per_second) {
         (false, _) => "dormant".to_owned(),
-        (true, Some(rate)) => row.value_unit.format_amount(rate),
+        (true, Some(rate)) => row.value_unit.format_scaled_amount(rate),
         (true, None) => "-".to_owned(),
     };
     let text = format!(
@@ -264,7 +264,7 @@ fn format_row_total(row: &InstanceRow) -> String {
     if exact.len() <= TOTAL_COLUMN_CELLS {
         exact
     } else {
-        row.value_unit.format_amount(row.total as f64)
+        row.value_unit.format_scaled_amount(row.total as f64)
     }
 }
 

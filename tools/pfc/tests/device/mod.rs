@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 use counters_rules::abi::{Kind, Unit};
 use counters_rules::spec::Spec;
-use perfcounters::fake::Fake;
+use perfcounters::fake::FakeCounters;
 use serde_json::Value;
 use tempfile::TempDir;
 
 /// A fake counter device. Each test has a device of its own.
 pub struct Device {
-    pub fake: Fake,
+    pub fake: FakeCounters,
     pub path: PathBuf,
     _directory: TempDir,
 }
@@ -25,7 +25,7 @@ impl Device {
     pub fn new(cpus: u32) -> Self {
         let directory = tempfile::tempdir_in("/dev/shm").expect("a directory");
         let path = directory.path().join("perfcounters");
-        let fake = Fake::create(&path, cpus, 1).expect("a file");
+        let fake = FakeCounters::create(&path, cpus, 1).expect("a file");
         Self {
             fake,
             path,

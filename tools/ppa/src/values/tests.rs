@@ -34,8 +34,8 @@ fn r4_5_user_plus_system_is_the_total() {
 fn r4_5_switches_are_blocks_and_preemptions() {
     let task = task_with_values([0, 0, 0, 9, 32, 5, 2, 0, 0, 0, 390]);
     assert_eq!(task.switches(), 39);
-    assert_eq!(task.involuntary(), 7);
-    assert_eq!(task.avg_switch(), 10.0);
+    assert_eq!(task.involuntary_switches(), 7);
+    assert_eq!(task.average_switch_ticks(), 10.0);
     assert_eq!(task.values[RSCHEDCNT], 9);
     let full = self::task_with_values([u64::MAX; NR_VALUES]);
     assert_eq!(full.switches(), u64::MAX);
@@ -44,20 +44,20 @@ fn r4_5_switches_are_blocks_and_preemptions() {
 #[test]
 fn r4_4_average_latency_is_per_wakeup() {
     let mut task = task_with_values([0, 0, 0, 0, 4, 0, 0, 600, 0, 0, 0]);
-    assert_eq!((task.wakeups(), task.avg_latency()), (4, 150.0));
+    assert_eq!((task.wakeups(), task.average_latency_ticks()), (4, 150.0));
     task.latencies = [1, 2, 0, 0, 0, 0, 0, 3];
     assert_eq!(task.wakeups(), 4, "they are not counted");
     task.flags = TASK_LATENCIES;
-    assert_eq!((task.wakeups(), task.avg_latency()), (6, 100.0));
+    assert_eq!((task.wakeups(), task.average_latency_ticks()), (6, 100.0));
     task.latencies = [0; NR_LATENCIES];
     task.values[SCHEDOUTCNT] = 1;
     assert_eq!(
-        task.avg_latency(),
+        task.average_latency_ticks(),
         600.0,
         "a wait that is not over is one wait"
     );
     task.values[SCHLATACCUM] = 0;
-    assert_eq!(task.avg_latency(), 0.0);
+    assert_eq!(task.average_latency_ticks(), 0.0);
     task.latencies = [u64::MAX; NR_LATENCIES];
     assert_eq!(task.wakeups(), u64::MAX);
 }
@@ -70,7 +70,7 @@ fn r4_4_average_latency_is_per_wakeup_if_the_histogram_was_off() {
         task.latencies = [0, counted, 0, 0, 0, 0, 0, 0];
         assert_eq!(task.histogram_wakeups(), counted);
         assert_eq!(task.wakeups(), wakeups, "the histogram counts {counted}");
-        assert_eq!(task.avg_latency(), 6000.0 / wakeups as f64);
+        assert_eq!(task.average_latency_ticks(), 6000.0 / wakeups as f64);
     }
 }
 
@@ -89,20 +89,23 @@ fn r4_5_histogram_increments_exclude_counts_from_before_it_was_off() {
 
 #[test]
 fn r4_6_ticks_are_converted_to_microseconds() {
-    assert_eq!(micros(1300, 1_300_000), 1.0);
-    assert_eq!(micros(650, 1_300_000), 0.5);
-    assert_eq!(whole_micros(2599, 1_300_000), 1);
-    assert_eq!(whole_micros(u64::MAX, 1), u64::MAX);
-    assert_eq!(whole_micros(u64::MAX, 1000), u64::MAX);
-    assert_eq!(whole_micros(u64::MAX, 2_000_000), u64::MAX / 2000);
-    assert_eq!((micros(1300, 0), whole_micros(1300, 0)), (0.0, 0));
+    assert_eq!(ticks_to_micros(1300, 1_300_000), 1.0);
+    assert_eq!(ticks_to_micros(650, 1_300_000), 0.5);
+    assert_eq!(ticks_to_whole_micros(2599, 1_300_000), 1);
+    assert_eq!(ticks_to_whole_micros(u64::MAX, 1), u64::MAX);
+    assert_eq!(ticks_to_whole_micros(u64::MAX, 1000), u64::MAX);
+    assert_eq!(ticks_to_whole_micros(u64::MAX, 2_000_000), u64::MAX / 2000);
+    assert_eq!(
+        (ticks_to_micros(1300, 0), ticks_to_whole_micros(1300, 0)),
+        (0.0, 0)
+    );
 }
 
 #[test]
 fn r4_5_increments_wrap_at_2_to_the_64() {
-    assert_eq!(delta(5, 3), 2);
-    assert_eq!(delta(2, u64::MAX - 1), 4);
-    assert_eq!(delta(3, 5), 0, "it was read while it changed");
+    assert_eq!(count_increment(5, 3), 2);
+    assert_eq!(count_increment(2, u64::MAX - 1), 4);
+    assert_eq!(count_increment(3, 5), 0, "it was read while it changed");
     let before = task_with_values([u64::MAX; NR_VALUES]);
     let mut now = task_with_values([9; NR_VALUES]);
     now.counted += 100;

@@ -129,7 +129,7 @@ const PCP_UNITS_COUNT: u32 = 1 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use perfcounters::{Kind, State};
+    use perfcounters::{InstanceState, Kind};
 
     fn make_instance(name: &str) -> Instance {
         Instance {
@@ -142,7 +142,7 @@ mod tests {
             exponent: 0,
             slots: 1,
             incarnation: 1,
-            state: State::Live,
+            state: InstanceState::Live,
             created_ns: 0,
             ended_ns: 0,
         }

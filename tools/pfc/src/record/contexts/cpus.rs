@@ -5,11 +5,11 @@
 
 use std::io;
 
-use super::Contexts;
+use super::SamplingContexts;
 use crate::data::SampleId;
-use crate::hotplug::{is_online, Gap, MonitoredCpus};
+use crate::hotplug::{is_cpu_online, MonitoredCpus, MonitoringGap};
 
-impl Contexts {
+impl SamplingContexts {
     /// Attaches a context to each of the CPUs. A CPU that goes offline is sampled again when it
     /// comes back online. If `samples_all` is true, a CPU that is not in `cpus` is sampled from the
     /// time when it comes online.
@@ -21,7 +21,7 @@ impl Contexts {
         let mut monitored = MonitoredCpus::new(cpus, samples_all);
         for cpu in cpus {
             match self.attach_context(*cpu) {
-                Err(_) if !is_online(*cpu) => monitored.detach(*cpu),
+                Err(_) if !is_cpu_online(*cpu) => monitored.detach(*cpu),
                 done => done.map_err(|e| (*cpu, e))?,
             }
         }
@@ -29,8 +29,8 @@ impl Contexts {
         Ok(())
     }
 
-    /// Attaches and starts contexts on the CPUs that have come online, unless [`Contexts::stop`]
-    /// was called.
+    /// Attaches and starts contexts on the CPUs that have come online, unless
+    /// [`SamplingContexts::stop`] was called.
     pub(super) fn attach_newly_online_cpus(&mut self) {
         if self.is_stopped {
             return;
@@ -38,7 +38,7 @@ impl Contexts {
         let online = self
             .monitored_cpus
             .as_mut()
-            .map(MonitoredCpus::online_again);
+            .map(MonitoredCpus::find_cpus_to_attach);
         for cpu in online.unwrap_or_default() {
             match self.resume_sampling_on_cpu(cpu) {
                 Ok(()) => {
@@ -51,7 +51,7 @@ impl Contexts {
                 // online CPUs tries again to attach a context to the CPU.
                 Err(error) => {
                     self.contexts_by_target.remove(&cpu);
-                    if is_online(cpu) {
+                    if is_cpu_online(cpu) {
                         self.restart_errors_by_cpu.insert(cpu, error);
                     }
                 }
@@ -73,7 +73,7 @@ impl Contexts {
 
     /// Calls `take`, which returns gaps in the sampling of CPUs. Writes records of the start and
     /// the end of each gap, and adds the gap's duration to the total of its CPU.
-    pub fn record_gaps(&mut self, take: fn(&mut MonitoredCpus) -> Vec<Gap>) {
+    pub fn record_cpu_gaps(&mut self, take: fn(&mut MonitoredCpus) -> Vec<MonitoringGap>) {
         let id = self.config.sampling_pmds.first().map_or(0, |s| s.event_id);
         for gap in self.monitored_cpus.as_mut().map_or(Vec::new(), take) {
             *self.unsampled_time_by_cpu.entry(gap.cpu).or_default() += gap.duration();
@@ -85,7 +85,9 @@ impl Contexts {
                     cpu: gap.cpu,
                     id,
                 };
-                self.drained.records.offline(is_start, &sample_id);
+                self.drained_records
+                    .records
+                    .encode_offline(is_start, &sample_id);
             }
         }
     }

@@ -7,18 +7,18 @@ use std::io;
 use perfmon::ring::Ring;
 use perfmon::Context;
 
-use super::{Contexts, SamplingContext, SamplingPmdConfig};
+use super::{SamplingContext, SamplingContexts, SamplingPmdConfig};
 use crate::record::freq::FreqController;
 use crate::record::lost::LostRecordCounts;
-use crate::record::tasks::now;
+use crate::record::tasks::monotonic_now_ns;
 use crate::stat::command::FollowedThreadHandler;
 
-impl FollowedThreadHandler for Contexts {
+impl FollowedThreadHandler for SamplingContexts {
     const STOP_THREADS_AT_EXIT: bool = true;
 
     fn on_process_forked(&mut self, process: u32) {
         // If the kernel refuses to open the perf events, /proc is read when the process calls exec.
-        let time = now();
+        let time = monotonic_now_ns();
         if self.open_perf_task_events(Some(&[process])) {
             self.record_existing_processes(vec![process], time);
         }
@@ -46,12 +46,14 @@ impl FollowedThreadHandler for Contexts {
     }
 
     fn attach_to_new_thread(&mut self, thread: u32) {
-        self.tasks.record_new_thread(thread, now());
+        self.process_recorder
+            .record_new_thread(thread, monotonic_now_ns());
         self.attach_and_start_context(thread);
     }
 
     fn on_command_executed(&mut self, thread: u32) {
-        self.tasks.record_process_exec(thread, now());
+        self.process_recorder
+            .record_process_exec(thread, monotonic_now_ns());
         self.attach_and_start_context(thread);
     }
 
@@ -67,13 +69,15 @@ impl FollowedThreadHandler for Contexts {
         if !self.is_flight_recorder {
             self.drain_sample_ring(tid);
         }
-        self.tasks.record_process_exec(tid, now());
+        self.process_recorder
+            .record_process_exec(tid, monotonic_now_ns());
         Ok(())
     }
 
     fn before_thread_exit(&mut self, thread: u32) {
         // After a process has exited, its mappings can no longer be read from /proc.
-        self.tasks.record_thread_exit(thread, now());
+        self.process_recorder
+            .record_thread_exit(thread, monotonic_now_ns());
     }
 
     fn on_thread_exited(&mut self, thread: u32) -> io::Result<()> {
@@ -92,7 +96,7 @@ impl FollowedThreadHandler for Contexts {
     }
 }
 
-impl Contexts {
+impl SamplingContexts {
     fn attach_and_start_context(&mut self, thread: u32) {
         if self.is_stopped {
             return;

@@ -7,14 +7,14 @@ use std::io;
 
 use perfmon::Scope;
 
-use super::Contexts;
+use super::SamplingContexts;
 use crate::limits;
 use crate::profile::{describe_lost_process_records, MISSING_RECORDS_CONSEQUENCE};
 use crate::record::task_events::PerfTaskEvents;
-use crate::record::tasks::{list_numeric_entries, now, BuildIdsByFile};
+use crate::record::tasks::{list_numeric_entries, monotonic_now_ns, BuildIdsByFile};
 use crate::stat::monitored_processes::read_process_id_of_thread;
 
-impl Contexts {
+impl SamplingContexts {
     /// Opens perf events with which the kernel records changes of the names and mappings of
     /// processes: the processes that contain `threads`, or all processes if `threads` is `None`.
     /// Reads the names and mappings of existing processes from /proc. If the kernel refuses to open
@@ -22,7 +22,7 @@ impl Contexts {
     pub fn start_process_tracking(&mut self, threads: Option<&[u32]>) {
         // All records from /proc get a time before the perf events are opened. If a process changes
         // while /proc is read, the kernel's record of the change is later and has precedence.
-        let time = now();
+        let time = monotonic_now_ns();
         let processes = threads.map(read_process_ids_of_threads);
         self.open_perf_task_events(processes.as_deref());
         self.record_existing_processes(
@@ -35,7 +35,7 @@ impl Contexts {
     pub(super) fn record_existing_processes(&mut self, processes: Vec<u32>, time: u64) {
         let mut build_ids = BuildIdsByFile::new();
         for pid in processes {
-            self.tasks
+            self.process_recorder
                 .record_existing_process(pid, time, &mut build_ids);
         }
     }
@@ -53,7 +53,7 @@ impl Contexts {
         self.perf_task_events = events.ok();
         let is_open = self.perf_task_events.is_some();
         if is_open {
-            self.tasks.use_kernel_records();
+            self.process_recorder.use_kernel_records();
         }
         is_open
     }
@@ -63,7 +63,7 @@ impl Contexts {
     /// been read.
     pub(super) fn drain_perf_task_events(&mut self) {
         if let Some(events) = &mut self.perf_task_events {
-            self.tasks.drain_kernel_records(events);
+            self.process_recorder.drain_kernel_records(events);
         }
     }
 
@@ -84,7 +84,7 @@ impl Contexts {
         }
         // The ring of an event that has ended is dropped, so it is read first.
         self.drain_perf_task_events();
-        let time = now();
+        let time = monotonic_now_ns();
         let processes = match self.config.scope {
             Scope::System => list_numeric_entries("/proc"),
             Scope::Thread => {
@@ -110,7 +110,7 @@ impl Contexts {
                 problems.push(describe_lost_process_records(lost));
             }
             for (cpu, error) in &events.reopen_errors_by_cpu {
-                let advice = limits::advice(error);
+                let advice = limits::advice_on_limit_error(error);
                 problems.push(format!("perf events cannot be opened on CPU {cpu}, which has come online: {error}: {consequence}{advice}"));
             }
         }
@@ -133,7 +133,7 @@ fn describe_unopened_events(error: &io::Error, scope: Scope) -> Option<String> {
     };
     let advice = match errno {
         Some(libc::EACCES | libc::EPERM) => "; perf_event_open(2) needs CAP_PERFMON, or a sysctl kernel.perf_event_paranoid of 0 or less; a container may forbid it".to_owned(),
-        _ => limits::advice(error),
+        _ => limits::advice_on_limit_error(error),
     };
     Some(format!("names are read from /proc, because perf events cannot be opened: {error}{consequence}{advice}"))
 }

@@ -15,10 +15,12 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-use super::{now, ProcessRecorder};
-use crate::data::record::Region;
+use super::{monotonic_now_ns, ProcessRecorder};
+use crate::data::record::ExecutableMapping;
 use crate::data::SampleId;
-use crate::profile::{build_id, candidate_paths, is_same_file, open_regular, UNKNOWN_NAME};
+use crate::profile::{
+    candidate_file_paths, has_device_and_inode, open_regular_file, read_build_id, UNKNOWN_NAME,
+};
 use crate::record::maps::parse_executable_mapping;
 use crate::text_file;
 
@@ -34,7 +36,7 @@ impl ProcessRecorder {
         time: u64,
         build_ids: &mut BuildIdsByFile,
     ) {
-        let (read_at, start) = (now(), Instant::now());
+        let (read_at, start) = (monotonic_now_ns(), Instant::now());
         let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
         let read_time = start.elapsed();
         self.record_mappings(pid, time, &maps, build_ids);
@@ -58,7 +60,7 @@ impl ProcessRecorder {
         };
         let (start_time, last_read) = (process.start_time_ns, process.mappings_read);
         let last_read_at = last_read.map_or(start_time, |(at, _)| at);
-        for mut region in text_file::byte_lines(maps).filter_map(parse_executable_mapping) {
+        for mut region in text_file::split_byte_lines(maps).filter_map(parse_executable_mapping) {
             let known = process.regions_by_start.get(&region.start);
             if known.is_some_and(|known| has_same_file_and_range(known, &region)) {
                 continue;
@@ -68,7 +70,7 @@ impl ProcessRecorder {
                 let id = of_file.or_insert_with(|| read_region_build_id(pid, &region));
                 region.build_id.clone_from(id);
             }
-            let overlaps = |r: &Region| r.start < region.end && region.start < r.end;
+            let overlaps = |r: &ExecutableMapping| r.start < region.end && region.start < r.end;
             let mut others = Vec::new();
             process.regions_by_start.retain(|_, other| {
                 let is_replaced = overlaps(other);
@@ -78,12 +80,12 @@ impl ProcessRecorder {
                 !is_replaced
             });
             if others.iter().any(|other| !has_same_code(other, &region)) && last_read_at < time {
-                self.records.mmap2(
-                    &Region {
+                self.records.encode_mmap2(
+                    &ExecutableMapping {
                         start: region.start,
                         end: region.end,
                         path: UNKNOWN_NAME.into(),
-                        ..Region::default()
+                        ..ExecutableMapping::default()
                     },
                     &SampleId {
                         time: last_read_at,
@@ -95,7 +97,7 @@ impl ProcessRecorder {
                 true => start_time,
                 false => time,
             };
-            self.records.mmap2(
+            self.records.encode_mmap2(
                 &region,
                 &SampleId {
                     time: since,
@@ -109,30 +111,31 @@ impl ProcessRecorder {
 
 /// Returns true if two regions, from two reads of /proc, are the same mapping. Build IDs are not
 /// compared, because files with the same device and inode have the same build ID.
-fn has_same_file_and_range(one: &Region, other: &Region) -> bool {
+fn has_same_file_and_range(one: &ExecutableMapping, other: &ExecutableMapping) -> bool {
     (one.start, one.end, one.offset) == (other.start, other.end, other.offset)
         && has_same_file(one, other)
 }
 
 /// Returns true if each address that is in both regions has the same code in both: the regions are
 /// parts of one mapping, or both regions are memory without a file.
-fn has_same_code(one: &Region, other: &Region) -> bool {
-    let start_of_file = |region: &Region| region.start.wrapping_sub(region.offset);
+fn has_same_code(one: &ExecutableMapping, other: &ExecutableMapping) -> bool {
+    let start_of_file = |region: &ExecutableMapping| region.start.wrapping_sub(region.offset);
     has_same_file(one, other) && (one.inode == 0 || start_of_file(one) == start_of_file(other))
 }
 
-fn has_same_file(one: &Region, other: &Region) -> bool {
+fn has_same_file(one: &ExecutableMapping, other: &ExecutableMapping) -> bool {
     (one.device, one.inode, &one.path) == (other.device, other.inode, &other.path)
 }
 
 /// Returns the build ID of the file that a process has mapped. Returns an empty build ID if the
 /// file has none or cannot be found.
-fn read_region_build_id(pid: u32, region: &Region) -> Vec<u8> {
-    let open = candidate_paths(pid as i32, Path::new(&region.path)).find_map(|path| {
-        let file = open_regular(&path).ok()?;
-        is_same_file(&file, region.device, region.inode).then_some(file)
+fn read_region_build_id(pid: u32, region: &ExecutableMapping) -> Vec<u8> {
+    let open = candidate_file_paths(pid as i32, Path::new(&region.path)).find_map(|path| {
+        let file = open_regular_file(&path).ok()?;
+        has_device_and_inode(&file, region.device, region.inode).then_some(file)
     });
-    open.and_then(|file| build_id(&file)).unwrap_or_default()
+    open.and_then(|file| read_build_id(&file))
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -140,7 +143,7 @@ mod tests {
     use super::super::KnownProcess;
     use super::*;
     use crate::data::fixtures::{region, sample_id};
-    use crate::data::Encoder;
+    use crate::data::RecordEncoder;
     use std::time::Duration;
 
     /// Returns the records of mappings after the mappings of a process were read at the times 100
@@ -166,13 +169,13 @@ mod tests {
     /// region, the inode, and the path.
     fn encode(mappings: &[(u64, u64, u64, u64, &str)]) -> Vec<u8> {
         let pid = u32::MAX - 1;
-        let mut encoder = Encoder::default();
+        let mut encoder = RecordEncoder::default();
         for (time, start, end, inode, path) in mappings {
-            let region = Region {
+            let region = ExecutableMapping {
                 inode: *inode,
                 ..region(*start, *end, *path)
             };
-            encoder.mmap2(&region, &sample_id(pid, *time));
+            encoder.encode_mmap2(&region, &sample_id(pid, *time));
         }
         encoder.bytes
     }
