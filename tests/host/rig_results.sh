@@ -42,14 +42,12 @@ n_of "the word skip in a name is not a skip" 0 '1..1\nok 1 a skip of b' "1 0 0"
 
 # only_of ONLY: prints the results of the program module_unload that a run with ONLY= records.
 only_of() {
-	(
-		tap=$work/only.tap ONLY=$1
-		: >"$tap"
-		# shellcheck source=tools/rig/results.sh
-		. "$rig/results.sh"
-		printf '1..2\nok 1 0.1 a\nnot ok 2 0.10 b\n' | collect stock module_unload 1 9 1 >/dev/null
-		grep -E '^(ok|not ok) ' "$tap" | paste -sd';'
-	)
+	local tap=$work/only.tap ONLY=$1
+	: >"$tap"
+	# shellcheck source=tools/rig/results.sh
+	. "$rig/results.sh"
+	collect stock module_unload 1 9 1 >/dev/null <<<$'1..2\nok 1 0.1 a\nnot ok 2 0.10 b'
+	grep -E '^(ok|not ok) ' "$tap" | paste -sd';'
 }
 both='ok - 0.1 a;not ok - 0.10 b'
 for only in module_unload kselftest/modules/ module_unload.c; do
