@@ -24,6 +24,7 @@
 //! | `page` | a zeroed page that user space maps |
 //! | `power` | callbacks of suspend and resume |
 //! | `preempt` | the context of execution; preemption off |
+//! | `printable_text` | text from the kernel in a form that can be printed |
 //! | `random`, `rcu` | random bytes; RCU grace periods |
 //! | `self_stat` | statistics about a module itself |
 //! | `task` | tasks, and ids of processes and threads |
@@ -58,6 +59,7 @@ pub mod notifier;
 pub mod page;
 pub mod power;
 pub mod preempt;
+pub mod printable_text;
 pub mod random;
 pub mod rcu;
 pub mod self_stat;

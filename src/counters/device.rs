@@ -18,7 +18,7 @@ use kernel::sync::{Arc, Mutex};
 use kernel::uaccess::UserSliceWriter;
 
 use crate::log;
-use crate::names;
+use crate::names_device;
 use crate::pages;
 use crate::stats;
 use base::account::MemoryCharge;
@@ -102,7 +102,7 @@ impl NamesFile {
         if let Some(text) = &*text {
             return Ok(text.clone());
         }
-        let generated = Arc::new(names::generate_text()?, GFP_KERNEL_ACCOUNT)?;
+        let generated = Arc::new(names_device::generate_text()?, GFP_KERNEL_ACCOUNT)?;
         *text = Some(generated.clone());
         Ok(generated)
     }

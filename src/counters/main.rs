@@ -6,7 +6,7 @@
 //! Drivers call [`mod@export`], which calls [`instances`] to add counter
 //! instances. The registry of instances (`counters_rules`) assigns numbers to the instances, and
 //! stores their descriptors and counters in the memory that [`pages`] allocates. [`device`] maps
-//! the memory of [`pages`] into user space. [`names`] prints the instances as text. Drivers in Rust
+//! the memory of [`pages`] into user space. [`names_device`] prints the instances as text. Drivers in Rust
 //! include the module [`driver`]; provider modules in Rust use the crate `provider`.
 //!
 //! | file | contents |
@@ -15,7 +15,7 @@
 //! | `instances` | adds and deletes instances |
 //! | `tables` | lock-free tables: instance numbers to addresses |
 //! | `pages` | the pages that programs map: the header page, descriptors, counters |
-//! | `device`, `names` | the devices; the list of names |
+//! | `device`, `names_device` | the devices; the list of names |
 //! | `owner` | modules as owners of instances |
 //! | `stats`, `log` | counters of page faults; rate limits of log lines |
 //! | `provider`, `keyed_counters` | the crate `provider`: the interface for providers; tables that find instances by key in a probe |
@@ -31,7 +31,7 @@ pub(crate) mod export;
 pub(crate) mod helpers;
 mod instances;
 pub(crate) mod log;
-mod names;
+mod names_device;
 pub(crate) mod owner;
 mod pages;
 pub(crate) mod stats;

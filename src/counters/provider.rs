@@ -22,7 +22,8 @@ use kernel::str::CString;
 
 pub use crate::driver::{Counter, Group, Instance, Kind, Spec, Unit};
 pub use crate::keyed_counters::KeyedCounters;
-pub use base::key::{Key, PrintableText};
+pub use base::key::Key;
+pub use base::printable_text::PrintableText;
 pub use base::tracepoint::{self as probe, Handler, ListeningProbes, Probes};
 pub use base::{block, net};
 

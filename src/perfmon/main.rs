@@ -40,6 +40,7 @@ mod contexts {
     pub(crate) mod permission;
     pub(crate) mod phase;
     pub(crate) mod register_access;
+    pub(crate) mod sampling_calls;
     pub(crate) mod sampling_state;
     pub(crate) mod self_page;
     pub(crate) mod set_calls;

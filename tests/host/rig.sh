@@ -27,7 +27,7 @@ make_clone "$work/b/project"
 # runs the commands SCRIPT.
 run_in_clone() { bash -c '. "$0/tools/rig/lib.sh"; '"$2" "$1/project"; }
 
-plan 26
+plan 28
 one=$(run_in_clone "$work/a" 'echo "$CLONE"') two=$(run_in_clone "$work/b" 'echo "$CLONE"')
 result "$([ -n "$one" ] && [ "$one" != "$two" ] && [ -d "$one" ] && [ -d "$two" ]; echo $?)" "rig clones: two clones of the same name have a directory each in the cache" "$one $two"
 as_wanted "rig clones: the directory in the cache has the path of the clone" "$(cat "$one/path" "$two/path")" "$work/a/project
@@ -215,6 +215,21 @@ print_left_out() {
 }
 as_wanted "rig testing.md names what make test leaves to make test-all" \
 	"$(sed -n '/Left out today are:$/,/^```$/p' "$TOP/Documentation/testing.md" | sed '1,/^```text$/d; /^```$/d')" "$(print_left_out)"
+
+# forms_of WORLDS: prints the programs of this list that `make test-all` runs in their short forms on
+# the stock kernel, if it runs these worlds.
+forms_of() {
+	local work=$work/forms tap=/dev/null ALL=1 ONLY="" WORLDS=$1
+	mkdir -p "$work"
+	mentions() { [[ $1 =~ /(module_unload|fuzz_ppa|faults)\.c$ ]]; }
+	# shellcheck source=tools/rig/guest.sh
+	. "$rig/guest.sh"
+	programs_of stock | awk '$4 == "short" { print $2 }'
+}
+as_wanted "rig make test-all: a long form runs on the debug kernel, on both kernels, or on the stock kernel" \
+	"$(forms_of "host stock debug")" "fuzz_ppa"
+as_wanted "rig make test-all without the debug kernel: each long form runs on the stock kernel" \
+	"$(forms_of "host stock")" ""
 
 # forget_results: makes the state that a test run in the worlds host and stock leaves, and calls
 # forget_results() of test.sh. Prints the names of the stored results that remain. Stored results of

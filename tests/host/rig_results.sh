@@ -19,7 +19,7 @@ counts_of() {
 	printf '%b\n' "$2" | awk -v prog=p -v rc="$1" -v limit=9 -v only="" -f "$rig/ktap.awk" |
 		sed -nE 's/^not ok - rig p (.*)/\1;/p; s/^= ([0-9]+ [0-9]+ [0-9]+).*/\1/p' | paste -sd' '
 }
-plan 35
+plan 39
 n_of() { as_wanted "rig KTAP: $1" "$(counts_of "$2" "$3")" "$4"; }
 n_of "results that pass, fail and are skipped are counted" 1 '1..3\nok 1 a\nnot ok 2 b\nok 3 c # SKIP why' "1 1 1"
 n_of "a program that skips all of its results" 4 '1..0 # SKIP why' "0 0 1"
@@ -39,6 +39,21 @@ n_of "a tab separates words too" 1 '1..2\nok 1 a\nnot ok\t2 b' "1 1 0"
 n_of "the directive SKIP with a colon is a skip" 0 '1..2\nok 1 a # SKIP: why\nok 2 b # skip - why' "0 0 2"
 n_of "the directive SKIPPED is a skip" 0 '1..1\nok 1 a # SKIPPED why' "0 0 1"
 n_of "the word skip in a name is not a skip" 0 '1..1\nok 1 a skip of b' "1 0 0"
+
+# only_of ONLY: prints the results of the program module_unload that a run with ONLY= records.
+only_of() {
+	local tap=$work/only.tap ONLY=$1
+	: >"$tap"
+	# shellcheck source=tools/rig/results.sh
+	. "$rig/results.sh"
+	collect stock module_unload 1 9 1 >/dev/null <<<$'1..2\nok 1 0.1 a\nnot ok 2 0.10 b'
+	grep -E '^(ok|not ok) ' "$tap" | paste -sd';'
+}
+both='ok - 0.1 a;not ok - 0.10 b'
+for only in module_unload kselftest/modules/ module_unload.c; do
+	as_wanted "rig ONLY=$only: all results of a program whose name or path matches are recorded" "$(only_of "$only")" "$both"
+done
+as_wanted "rig ONLY=0.10: only results of this row are recorded" "$(only_of 0.10)" "not ok - 0.10 b"
 
 # cargo_of STATUS OUTPUT: prints the results that cargo.awk and ktap.awk make from the output of
 # cargo test.

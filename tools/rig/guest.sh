@@ -65,22 +65,32 @@ left_out() {
 		[ -n "${2:+$(need_of "$2" "$3" disk)}" ]
 }
 
-# programs_of WORLD: prints a line "GUEST PROGRAM SECONDS" for each selected program and guest.
-# SECONDS is the time limit of the program. If this test run leaves out a program, the function does
-# not print the program, but appends its name and its guest to $work/left-out.
+# short_in WORLD FILE: prints "short" if `make test-all` runs a test in its short form on the stock
+# kernel, because it runs the test in its long form on the debug kernel. With the line "long: stock",
+# a test runs in its long form on both kernels.
+short_in() {
+	[ -z "${ALL:-}" ] || [ "$1" != stock ] || [[ " $WORLDS " != *" debug "* ]] || [ "$(head_of "$2" long "")" = stock ] ||
+		[[ " $(head_of "$2" worlds "stock debug kcsan") " != *" debug "* ]] || echo short
+}
+
+# programs_of WORLD: prints a line "GUEST PROGRAM SECONDS FORM" for each selected program and guest.
+# SECONDS is the time limit of the program. FORM is "short" (see short_in) or empty. If this test run
+# leaves out a program, the function does not print the program, but appends its name and its guest
+# to $work/left-out.
 programs_of() {
-	local world=$1 f guest limit name slow
+	local world=$1 f form guest limit name slow
 	slow=$(slowness "$world")
 	for f in "$TOP"/tests/kselftest/*/*.{c,sh}; do
 		[ -e "$f" ] && [[ $f != */kselftest/lib/* ]] && mentions "$f" && [[ " $(head_of "$f" worlds "stock debug kcsan") " == *" $world "* ]] || continue
 		name=$(basename "$f" .c)
 		limit=$(($(limit_of "$f") * slow))
+		form=$(short_in "$world" "$f")
 		# shellcheck disable=SC2046 # words
 		for guest in $(each_guest $(head_of "$f" guest plain)); do
 			if left_out "$f" "$guest" "$world"; then
 				echo "$name in $guest" >>"$work/left-out"
 			else
-				printf '%s %s %s\n' "$guest" "$name" "$limit"
+				printf '%s %s %s%s\n' "$guest" "$name" "$limit" "${form:+ $form}"
 			fi
 		done
 	done
@@ -89,7 +99,7 @@ programs_of() {
 # check_heads: checks the keys and values in the comments at the beginning of all tests. A misspelt
 # word could otherwise leave out a test without a message. Ends the script at the first wrong word.
 check_heads() {
-	local f n line wrong known="timeout worlds guest target gate symbols prepare emulator cargo"
+	local f n line wrong known="timeout worlds long guest target gate symbols prepare emulator cargo"
 	for f in "$TOP"/tests/kselftest/*/*.{c,sh} "$TOP"/tests/host/*.sh; do
 		[ -e "$f" ] && [[ $f != */kselftest/lib/* ]] || continue
 		# shellcheck disable=SC2094 # check_head() only reads the file
@@ -115,6 +125,7 @@ check_head() {
 	for word; do
 		case $key in
 		worlds) [[ " stock debug kcsan " == *" $word "* ]] || wrong="unknown world '$word'; the worlds are stock, debug, kcsan" ;;
+		long) [ "$word" = stock ] || wrong="unknown world '$word' of long; it can be stock" ;;
 		target) [ "$word" = test-all ] || wrong="unknown target '$word'; the target can be test-all" ;;
 		gate) [[ $guests == *" $word "* ]] || wrong="'$word' is not one of the guests of this test:$guests" ;;
 		guest) [ "$word" = pmu ] || declare -F "guest_${word%%-*}" >/dev/null || wrong="unknown guest '$word'; tests/vm/guests has the guests" ;;
@@ -252,7 +263,7 @@ $(tail -n 5 "$dir/console")"
 	fi
 	# Record as failures the program that was running when the guest ended, and the programs
 	# that had not begun.
-	tail -n +$((ended + 1)) "$dir/list" | while read -r prog limit; do
+	tail -n +$((ended + 1)) "$dir/list" | while read -r prog limit _; do
 		block "$dir" "$prog" | collect "$label" "$prog" "" "$limit" ""
 	done
 	one "$label" "rig the guest runs to its end" "not ok" "the guest $end; end of its console:

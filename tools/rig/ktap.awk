@@ -2,7 +2,7 @@
 #
 # Converts the KTAP output of a test program to lines of these forms:
 #   ok - NAME | not ok - NAME | ok - NAME # SKIP why     (diagnostics: # ...)
-# Variables: `prog` is the name of the program, `rc` is its exit status (empty if it did not end),
+# Variables: `prog` is the name of the program, `path` is the path of its source, `rc` is its exit status (empty if it did not end),
 # `limit` is its time limit in seconds, and `only` is the value of ONLY=. The last line of output is
 # "= PASSED FAILED SKIPPED PLAN"; PLAN is missing if the program printed no plan.
 
@@ -11,7 +11,7 @@ function wanted(name) {
 		return 1
 	if (only ~ /^[0-9]+\.[0-9]+$/)
 		return index(name, only " ") == 1
-	return name ~ only || prog ~ only
+	return name ~ only || prog ~ only || path ~ only
 }
 
 function result(good, name, skip) {

@@ -7,12 +7,15 @@
 : "${tap:?}"
 ONLY=${ONLY:-}
 
+# path_of PROGRAM: prints the path of a test program's source below $TOP.
+path_of() { (cd "$TOP" && compgen -G "tests/host/$1" || compgen -G "tests/kselftest/*/$1" || compgen -G "tests/kselftest/*/$1.c"); }
+
 # collect LABEL PROGRAM STATUS LIMIT SECONDS <KTAP: records the results of a program and prints a
 # line about the program. STATUS is the exit status of the program; it is empty if the program did
 # not end.
 collect() {
 	local out counts p f s plan word=ok
-	out=$(awk -v prog="$2" -v rc="$3" -v limit="$4" -v only="$ONLY" -f "$TOP/tools/rig/ktap.awk")
+	out=$(awk -v prog="$2" -v path="${ONLY:+$(path_of "$2")}" -v rc="$3" -v limit="$4" -v only="$ONLY" -f "$TOP/tools/rig/ktap.awk")
 	counts=$(tail -n 1 <<<"$out")
 	read -r _ p f s plan <<<"$counts"
 	{

@@ -57,14 +57,14 @@ export TIMES
 # shellcheck source=tools/rig/retry.sh
 . "$TOP/tools/rig/retry.sh"
 
-# mentions FILE|DIRECTORY...: true if ONLY is empty or matches the path or the contents of one of
-# the source files. A row id such as 1.12 matches "1.12" and "r1_12_".
+# mentions FILE|DIRECTORY...: true if ONLY is empty or matches the path below $TOP or the contents of
+# one of the source files. A row id such as 1.12 matches "1.12" and "r1_12_".
 mentions() {
 	[ -n "$ONLY" ] || return 0
 	local pattern="$ONLY|${ONLY// /_}"
 	[[ ! $ONLY =~ ^([0-9]+)\.([0-9]+)$ ]] ||
 		pattern="(^|[^0-9.])${BASH_REMATCH[1]}\.${BASH_REMATCH[2]}([^0-9]|$)|\<r${BASH_REMATCH[1]}_${BASH_REMATCH[2]}_"
-	grep -rqE --include='*.rs' --include='*.c' --include='*.sh' -e "$pattern" "$@" || grep -qE -e "$pattern" <<<"$*"
+	grep -rqE --include='*.rs' --include='*.c' --include='*.sh' -e "$pattern" "$@" || grep -qE -e "$pattern" <<<"${*#"$TOP"/}"
 }
 
 # For each program, the seconds of its last run in any clone that uses the cache.
@@ -103,30 +103,30 @@ host_jobs() {
 	done
 }
 
-# boots_of WORLD: prints a line "GUEST BOOT PROGRAM LIMIT SECONDS" for each program. BOOT is "-" for
-# the first boot of a guest, and .2, .3 and so on for further boots. A boot ends before its programs
-# take more than 200 s (300 s in make test-all, 600 s on debug kernels), because a single long boot
-# could delay the end of the test run.
+# boots_of WORLD: prints a line "GUEST BOOT PROGRAM LIMIT SECONDS FORM" for each program. BOOT is "-"
+# for the first boot of a guest, and .2, .3 and so on for further boots. A boot ends before its
+# programs take more than 200 s (300 s in make test-all, 600 s on debug kernels), because a single
+# long boot could delay the end of the test run. FORM is that of programs_of().
 boots_of() {
-	local world=$1 most guest name limit label
+	local world=$1 most guest name limit form label
 	if [ -n "$ALL" ]; then most=300; else most=200; fi
 	[ "$world" = stock ] || most=600
-	programs_of "$world" | while read -r guest name limit; do
+	programs_of "$world" | while read -r guest name limit form; do
 		label=$world/$guest
-		printf '%s %s %s %s\n' "$guest" "$(expected "${label%/plain}" "$name" "$limit")" "$name" "$limit"
+		printf '%s %s %s %s%s\n' "$guest" "$(expected "${label%/plain}" "$name" "$limit")" "$name" "$limit" "${form:+ $form}"
 	done | sort -k1,1 -k2,2nr -k3,3 | awk -v most=$most '
 		$1 != guest { guest = $1; boot = 1; sum = 0 }
 		sum && sum + $2 > most { boot++; sum = 0 }
-		{ sum += $2; print guest, (boot > 1 ? "." boot : "-"), $3, $4, $2 }' | sort -k1,1 -k2,2 -k3,3
+		{ sum += $2; print guest, (boot > 1 ? "." boot : "-"), $3, $4, $2, $5 }' | sort -k1,1 -k2,2 -k3,3
 }
 
 # guest_jobs WORLD: appends the jobs of a world that has guests, one job for each boot.
 guest_jobs() {
-	local world=$1 guest part name limit seconds dir needs disk
-	while read -r guest part name limit seconds; do
+	local world=$1 guest part name limit seconds form dir needs disk
+	while read -r guest part name limit seconds form; do
 		dir=$work/$world.$guest${part#-}
 		mkdir -p "$dir"
-		printf '%s %s\n' "$name" "$limit" >>"$dir/list"
+		printf '%s %s%s\n' "$name" "$limit" "${form:+ $form}" >>"$dir/list"
 		echo "$seconds" >>"$dir/seconds"
 	done < <(boots_of "$world")
 	# Without ONLY=, boot the guest `plain` even if it has no programs, because the boot itself

@@ -4,8 +4,8 @@
 # Boots a kernel in QEMU, without KVM, with the modules and tools that were built for that kernel.
 # Usage: vm.sh demo            shows the guest's counters for $DEMO_SECONDS seconds
 #        vm.sh shell           runs an interactive shell, or CMD='...', or piped input
-#        vm.sh test DIR        runs the programs of DIR/list (lines "PROGRAM SECONDS"), and writes
-#                              console and results to DIR
+#        vm.sh test DIR        runs the programs of DIR/list (lines "PROGRAM SECONDS [short]"), and
+#                              writes console and results to DIR
 # The variable WORLD (stock, debug or kcsan) selects the kernel, and GUEST selects the guest
 # (tests/vm/guests). PMU=NAME is short for GUEST=pmu-NAME.
 

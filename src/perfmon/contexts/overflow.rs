@@ -10,11 +10,9 @@
 //! the code that removes the context from the PMU. Every overflow is therefore detected exactly
 //! once, even if its NMI arrives late.
 
-use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::task::Task;
 use perfmon_rules::abi::{self, action};
-use perfmon_rules::error::Error;
 use perfmon_rules::period::{is_virtual, Attr};
 use perfmon_rules::register_bitmap::PmdSet;
 
@@ -25,7 +23,6 @@ use crate::contexts::sampling_state::Sampling;
 use crate::description::{self, Overflow};
 use crate::msr;
 use crate::nmi::{self, IrqRegs};
-use crate::pmus::to_kernel_error;
 use crate::sample_buffer::Buffer;
 use crate::stats::{self, SelfStat};
 use base::{clock, task};
@@ -261,65 +258,5 @@ impl Context {
         if state.sets.due {
             self.switch_set_now(state);
         }
-    }
-
-    /// Implements `PERFMON_RESTART`, which unmasks the context. Returns `EBUSY` if the context is
-    /// detached, or attached to a CPU on which the caller does not run. Also returns `EBUSY` if the
-    /// context is not masked, unless its sampling format restarts contexts that are not masked.
-    /// Returns `ESRCH` if the target has ended.
-    pub(crate) fn restart(&self) -> Result {
-        let mut done = Ok(Target::Detached);
-        self.try_with_state(&mut |state| {
-            let active = match &state.sampling.buffer {
-                Some(buffer) => buffer.format().restarts_active(),
-                None => false,
-            };
-            done = match (state.phase.target(), state.sampling.masked) {
-                (Target::Detached, _) => Err(Error::NotMasked),
-                (_, false) if !active => Err(Error::NotMasked),
-                (Target::Dead, _) => Err(Error::Ended),
-                (target, _) => Ok(target),
-            };
-            state.resume_thread();
-            if done.is_err() {
-                return;
-            }
-            stats::count(SelfStat::Restarts);
-            let todo = match &mut state.sampling.buffer {
-                Some(buffer) => buffer.restart(),
-                None => 0,
-            };
-            if !state.sampling.masked {
-                done = Ok(Target::Detached);
-                return;
-            }
-            let ended = core::mem::take(&mut state.sampling.reset_pending);
-            self.reset(state, ended, true);
-            if todo & action::MASK == 0 {
-                state.sampling.masked = false;
-                if state.phase.is_started() {
-                    self.start_virtual(state);
-                }
-                if state.sets.due {
-                    self.switch_set(state);
-                }
-                if let Target::Cpu(_) = state.phase.target() {
-                    self.load_if_waiting(state);
-                }
-            }
-        })
-        .map_err(to_kernel_error)?;
-        self.notifier.wake_blocked();
-        if let Target::Thread(task) = done.map_err(to_kernel_error)? {
-            self.load_where_running(task);
-        }
-        Ok(())
-    }
-
-    /// Pauses or resumes writing to the ring of the sampling buffer. Returns `EINVAL` if the
-    /// context has no ring.
-    pub(crate) fn pause(&self, paused: bool) -> Result {
-        let state = self.state.lock();
-        state.sampling.buffer.as_ref().ok_or(EINVAL)?.pause(paused)
     }
 }

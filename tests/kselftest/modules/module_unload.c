@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * timeout: 600
+ * long: stock
  *
  * perfcounters.ko cannot be unloaded while a file, a mapping, a driver or another module uses it.
  * perfcounters.ko can be loaded and unloaded any number of times.

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The calls `PERFMON_RESTART` and `PERFMON_PAUSE`, which control the sampling of a context.
+
+use kernel::prelude::*;
+use perfmon_rules::abi::action;
+use perfmon_rules::error::Error;
+
+use crate::contexts::context::Context;
+use crate::contexts::phase::Target;
+use crate::pmus::to_kernel_error;
+use crate::stats::{self, SelfStat};
+
+impl Context {
+    /// Implements `PERFMON_RESTART`, which unmasks the context. Returns `EBUSY` if the context is
+    /// detached, or attached to a CPU on which the caller does not run. Also returns `EBUSY` if the
+    /// context is not masked, unless its sampling format restarts contexts that are not masked.
+    /// Returns `ESRCH` if the target has ended.
+    pub(crate) fn restart(&self) -> Result {
+        let mut done = Ok(Target::Detached);
+        self.try_with_state(&mut |state| {
+            let active = match &state.sampling.buffer {
+                Some(buffer) => buffer.format().restarts_active(),
+                None => false,
+            };
+            done = match (state.phase.target(), state.sampling.masked) {
+                (Target::Detached, _) => Err(Error::NotMasked),
+                (_, false) if !active => Err(Error::NotMasked),
+                (Target::Dead, _) => Err(Error::Ended),
+                (target, _) => Ok(target),
+            };
+            state.resume_thread();
+            if done.is_err() {
+                return;
+            }
+            stats::count(SelfStat::Restarts);
+            let todo = match &mut state.sampling.buffer {
+                Some(buffer) => buffer.restart(),
+                None => 0,
+            };
+            if !state.sampling.masked {
+                done = Ok(Target::Detached);
+                return;
+            }
+            let ended = core::mem::take(&mut state.sampling.reset_pending);
+            self.reset(state, ended, true);
+            if todo & action::MASK == 0 {
+                state.sampling.masked = false;
+                if state.phase.is_started() {
+                    self.start_virtual(state);
+                }
+                if state.sets.due {
+                    self.switch_set(state);
+                }
+                if let Target::Cpu(_) = state.phase.target() {
+                    self.load_if_waiting(state);
+                }
+            }
+        })
+        .map_err(to_kernel_error)?;
+        self.notifier.wake_blocked();
+        if let Target::Thread(task) = done.map_err(to_kernel_error)? {
+            self.load_where_running(task);
+        }
+        Ok(())
+    }
+
+    /// Pauses or resumes writing to the ring of the sampling buffer. Returns `EINVAL` if the
+    /// context has no ring.
+    pub(crate) fn pause(&self, paused: bool) -> Result {
+        let state = self.state.lock();
+        state.sampling.buffer.as_ref().ok_or(EINVAL)?.pause(paused)
+    }
+}
