@@ -9,10 +9,10 @@
 //! #[path = ".../include/linux/perfcounters.rs"]
 //! mod perfcounters;
 //!
-//! let reads = perfcounters::Instance::add(&Spec::counter(c"disk/sda/reads"));
+//! let reads = perfcounters::Instance::add(&CounterSpec::counter(c"disk/sda/reads"));
 //! reads.adjust(1);            // any context; ordered for snapshots
 //! reads.counter().add(1);     // any context; one instruction
-//! let group = perfcounters::Group::begin();
+//! let group = perfcounters::UpdateGroup::begin();
 //! reads.counter().add(1);
 //! bytes.counter().add(4096);
 //! drop(group);                // snapshots show both updates or none
@@ -74,7 +74,7 @@ pub(crate) struct RawSpec {
 
 /// The description of an instance to be added.
 #[derive(Clone, Copy)]
-pub struct Spec<'a> {
+pub struct CounterSpec<'a> {
     /// Name of the instance: 1 to 127 bytes of UTF-8 without control characters. No other live
     /// instance may have this name.
     pub name: &'a CStr,
@@ -90,7 +90,7 @@ pub struct Spec<'a> {
     pub nr_slots: u16,
 }
 
-impl<'a> Spec<'a> {
+impl<'a> CounterSpec<'a> {
     /// Returns the description of a counter of events, without a help text.
     pub const fn counter(name: &'a CStr) -> Self {
         Self {
@@ -134,7 +134,7 @@ impl Instance {
     ///
     /// Context: process; may sleep.
     #[inline]
-    pub fn add(spec: &Spec<'_>) -> Self {
+    pub fn add(spec: &CounterSpec<'_>) -> Self {
         let raw = RawSpec {
             size: core::mem::size_of::<RawSpec>() as u32,
             kind: spec.kind as u16,
@@ -169,7 +169,7 @@ impl Instance {
     /// `EEXIST` if an instance of this name is live; `EINVAL`, `ENAMETOOLONG` or `EILSEQ` for a bad
     /// spec; `ENOSPC` if all numbers are in use; `ENOMEM`.
     #[inline]
-    pub fn try_add(spec: &Spec<'_>) -> Result<Self> {
+    pub fn try_add(spec: &CounterSpec<'_>) -> Result<Self> {
         let this = Self::add(spec);
         to_result(this.number)?;
         Ok(this)
@@ -180,7 +180,7 @@ impl Instance {
     ///
     /// Context: process; may sleep.
     #[inline]
-    pub fn add_if_room(spec: &Spec<'_>) -> Result<Self> {
+    pub fn add_if_room(spec: &CounterSpec<'_>) -> Result<Self> {
         let this = Self::add(spec);
         match to_result(this.number) {
             Err(error) if error != ENOSPC => Err(error),
@@ -288,7 +288,7 @@ impl Counter {
     ///
     /// Context: any, NMI included.
     #[inline(always)]
-    pub fn peak(self, value: i64) {
+    pub fn raise_peak(self, value: i64) {
         let mut seen: i64;
         // SAFETY: By the type's invariant the slot exists. The instruction loads from the slot of
         // the CPU that executes the instruction.
@@ -330,7 +330,7 @@ impl Counter {
     ///
     /// Context: any, NMI included.
     #[inline(always)]
-    pub fn hist(self, nr_slots: u32, value: i64) {
+    pub fn count_in_histogram(self, nr_slots: u32, value: i64) {
         let bucket = if value > 0 {
             64u32.wrapping_sub(value.leading_zeros())
         } else {
@@ -342,18 +342,18 @@ impl Counter {
 
 /// A group of updates that belong together: snapshots show either all or none of them.
 ///
-/// The group lasts from [`Group::begin`] until this value is dropped. While a group lasts,
+/// The group lasts from [`UpdateGroup::begin`] until this value is dropped. While a group lasts,
 /// preemption is disabled, so the caller must not sleep.
 ///
 /// # Invariants
 ///
-/// The pointer is the per-CPU address of the seqflags. `Group` is not `Send`, so the thread that
-/// began the group drops it. Preemption is disabled during the group, so the thread stays on its
-/// CPU.
+/// The pointer is the per-CPU address of the seqflags. `UpdateGroup` is not `Send`, so the thread
+/// that began the group drops it. Preemption is disabled during the group, so the thread stays on
+/// its CPU.
 #[must_use]
-pub struct Group(*mut u64);
+pub struct UpdateGroup(*mut u64);
 
-impl Group {
+impl UpdateGroup {
     /// Begins a group of updates. A group may contain other groups, also groups of interrupts and
     /// NMIs.
     ///
@@ -372,8 +372,8 @@ impl Group {
                      "incq %gs:({f})", f = in(reg) flag, options(att_syntax, nostack))
             };
         } else {
-            // SAFETY: perf_counter_begin_slow() may be called in any context. `Group`'s drop()
-            // calls the matching perf_counter_end_slow().
+            // SAFETY: perf_counter_begin_slow() may be called in any context. `UpdateGroup`'s
+            // drop() calls the matching perf_counter_end_slow().
             unsafe { perf_counter_begin_slow() };
         }
         // INVARIANT: `flag` was read from perf_counter_seqflag.
@@ -381,7 +381,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for UpdateGroup {
     #[inline(always)]
     fn drop(&mut self) {
         if PREEMPT_INLINE {
@@ -402,7 +402,7 @@ impl Drop for Group {
                      options(att_syntax, nostack))
             };
         } else {
-            // SAFETY: `Group::begin()` called the matching perf_counter_begin_slow().
+            // SAFETY: `UpdateGroup::begin()` called the matching perf_counter_begin_slow().
             unsafe { perf_counter_end_slow() };
         }
     }

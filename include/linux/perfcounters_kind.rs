@@ -29,7 +29,7 @@ pub enum Unit {
     Events = 1,
     /// Bytes.
     Bytes = 2,
-    /// Seconds; see `Spec::exponent`.
+    /// Seconds, scaled by the exponent of the instance.
     Seconds = 3,
     /// Clock cycles.
     Cycles = 4,

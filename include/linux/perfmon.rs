@@ -34,15 +34,15 @@ use kernel::prelude::*;
 mod format;
 pub use format::*;
 
-pub const CONTROL: u16 = 0x01;
-pub const COUNTER: u16 = 0x02;
-pub const READ_ONLY: u16 = 0x04;
-pub const VIRTUAL: u16 = 0x08;
-pub const SYSTEM: u16 = 0x10;
-pub const THREAD: u16 = 0x20;
-pub const NO_64: u16 = 0x40;
-pub const TASK: u16 = 0x80;
-pub const CLOCK: u16 = 0x100;
+pub const REG_CONTROL: u16 = 0x01;
+pub const REG_COUNTER: u16 = 0x02;
+pub const REG_READ_ONLY: u16 = 0x04;
+pub const REG_VIRTUAL: u16 = 0x08;
+pub const REG_SYSTEM: u16 = 0x10;
+pub const REG_THREAD: u16 = 0x20;
+pub const REG_NO_64: u16 = 0x40;
+pub const REG_TASK: u16 = 0x80;
+pub const REG_CLOCK: u16 = 0x100;
 
 /// `struct perfmon_register`: a row of the table of PMCs or of PMDs.
 #[repr(C)]
@@ -84,30 +84,30 @@ impl Register {
 
     /// Returns the row of a PMC.
     pub const fn control(name: &'static CStr, address: u64) -> Self {
-        Self::new(name, address, CONTROL)
+        Self::new(name, address, REG_CONTROL)
     }
 
     /// Returns the row of a PMD that is a hardware counter of `width` bits.
     pub const fn counter(name: &'static CStr, address: u64, width: u16) -> Self {
-        let mut register = Self::new(name, address, COUNTER);
+        let mut register = Self::new(name, address, REG_COUNTER);
         register.width = width;
         register
     }
 
     /// Returns the row of a virtual PMD whose value is what [`Pmu::read`] returns.
     pub const fn value(name: &'static CStr, address: u64) -> Self {
-        Self::new(name, address, VIRTUAL | READ_ONLY)
+        Self::new(name, address, REG_VIRTUAL | REG_READ_ONLY)
     }
 
     /// Returns the row of a virtual PMD that counts the increments of the value that [`Pmu::read`]
     /// returns.
     pub const fn virtual_increments(name: &'static CStr, address: u64) -> Self {
-        let mut register = Self::new(name, address, VIRTUAL | COUNTER);
+        let mut register = Self::new(name, address, REG_VIRTUAL | REG_COUNTER);
         register.width = 64;
         register
     }
 
-    /// Adds further type bits to the row, such as [`THREAD`].
+    /// Adds further type bits to the row, such as [`REG_THREAD`].
     pub const fn with_kinds(mut self, kinds: u16) -> Self {
         self.kind |= kinds;
         self

@@ -4,16 +4,17 @@
 //! them.
 //!
 //! Each kernel tracepoint that is used has a type, an [`Event`], whose fields are the arguments of
-//! the tracepoint. The state of a provider implements [`Handler`] for the events that the provider
-//! uses. The provider gives its state to [`Probes`], which attaches the handlers. When a [`Probes`]
-//! is dropped, it detaches the handlers, waits until no probe runs, and then drops the state.
+//! the tracepoint. The state of a provider implements [`EventHandler`] for the events that the
+//! provider uses. The provider gives its state to [`Probes`], which attaches the handlers. When a
+//! [`Probes`] is dropped, it detaches the handlers, waits until no probe runs, and then drops the
+//! state.
 //!
 //! Every handler runs in the context of its tracepoint, which is often a hard interrupt. Handlers
 //! of scheduler events run under the run-queue lock. A handler must not sleep, take locks, allocate
 //! or panic. Handlers of rare events are exceptions: they may take locks and allocate if their
 //! tracepoint's context allows it, but must not sleep, because detaching a handler from any
 //! tracepoint waits until no handler runs. Preemption may be on while a handler runs, so handlers
-//! update counters by single instructions or in a `Group` of the driver interface.
+//! update counters by single instructions or in an `UpdateGroup` of the driver interface.
 
 use core::ffi::CStr;
 use core::marker::PhantomData;
@@ -42,14 +43,14 @@ pub unsafe trait Event {
     /// The event type whose arguments are valid for the lifetime `'a`.
     type Of<'a>;
     /// Returns the probe function that calls the handler of a state of type `T`.
-    fn trampoline<T: for<'a> Handler<Self::Of<'a>>>() -> *mut c_void;
+    fn trampoline<T: for<'a> EventHandler<Self::Of<'a>>>() -> *mut c_void;
 }
 
 /// The handler of an event, implemented by the state of a provider. The documentation of this
 /// module describes the context in which handlers run.
-pub trait Handler<E>: Sync {
+pub trait EventHandler<E>: Sync {
     /// Handles one event.
-    fn on(&self, event: E);
+    fn handle_event(&self, event: E);
 }
 
 macro_rules! event {
@@ -70,12 +71,12 @@ macro_rules! event {
             type Of<'a> = $event<'a>;
 
             #[inline]
-            fn trampoline<T: for<'a> Handler<$event<'a>>>() -> *mut c_void {
+            fn trampoline<T: for<'a> EventHandler<$event<'a>>>() -> *mut c_void {
                 /// # Safety
                 ///
                 /// Called only by the tracepoint, with the state that `Probes::attach` has
                 /// registered.
-                unsafe extern "C" fn call_handler<'a, T: for<'b> Handler<$event<'b>>>(
+                unsafe extern "C" fn call_handler<'a, T: for<'b> EventHandler<$event<'b>>>(
                     state: *const c_void,
                     $($arg: $raw,)*
                 ) {
@@ -84,7 +85,7 @@ macro_rules! event {
                     // function, and `Probes` keeps the state until no probe runs.
                     let state = unsafe { &*state.cast::<T>() };
                     let event: $event<'a> = $event { $($field: $value,)* of: PhantomData };
-                    state.on(event);
+                    state.handle_event(event);
                 }
                 call_handler::<T> as *mut c_void
             }
@@ -433,7 +434,7 @@ impl<T> Probes<T> {
     #[inline]
     pub fn attach<E: Event>(&mut self) -> Result
     where
-        T: for<'a> Handler<E::Of<'a>>,
+        T: for<'a> EventHandler<E::Of<'a>>,
     {
         // SAFETY: The event's name is a C string.
         let tracepoint = unsafe { helpers::pfc_tracepoint_find(E::NAME.as_char_ptr()) };

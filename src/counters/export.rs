@@ -15,7 +15,7 @@ use kernel::ffi::{c_char, c_int, c_void};
 use kernel::prelude::*;
 use kernel::str::CStr;
 
-use crate::driver::{Counter, Group, RawSpec};
+use crate::driver::{Counter, RawSpec, UpdateGroup};
 use crate::helpers;
 use crate::instances;
 use crate::owner::ModuleOwner;
@@ -121,7 +121,7 @@ pub(crate) extern "C" fn perf_adjust(instance: c_int, delta: i64) {
     if slot >= MAX_INSTANCES {
         return;
     }
-    let _group = Group::begin();
+    let _group = UpdateGroup::begin();
     if is_live(slot) {
         // SAFETY: The page of a live slot stays allocated until the module is unloaded, and the
         // caller's module holds a reference to this module.

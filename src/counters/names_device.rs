@@ -28,7 +28,7 @@ use core::ops::Range;
 
 use base::account::MemoryCharge;
 use counters_rules::abi::{DORMANT, LIVE, NAME_MAX};
-use counters_rules::registry::{Registry, Store};
+use counters_rules::registry::{Registry, RegistryStore};
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::VVec;
 use kernel::page::PAGE_SIZE;

@@ -13,7 +13,7 @@ use core::ptr::NonNull;
 use counters_rules::abi::{self, Desc, Header, ONLINE_OFFSET};
 use counters_rules::error::Error;
 use counters_rules::layout::{Layout, Page as FilePage, DESCS_PER_PAGE};
-use counters_rules::registry::{Store, BUCKETS};
+use counters_rules::registry::{RegistryStore, NR_HASH_BUCKETS};
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::VVec;
 use kernel::bindings;
@@ -84,7 +84,10 @@ impl Pages {
     pub(crate) fn new(layout: Layout) -> Result<Self, Error> {
         let header = HeaderPage(Page::new().ok_or(Error::NoMemory)?);
         let nobody = Page::new().ok_or(Error::NoMemory)?;
-        let (heads, next) = (zeroed_links(BUCKETS)?, zeroed_links(abi::MAX_INSTANCES)?);
+        let (heads, next) = (
+            zeroed_links(NR_HASH_BUCKETS)?,
+            zeroed_links(abi::MAX_INSTANCES)?,
+        );
         let chunks = layout.max_chunks() as usize;
         let descs = abi::MAX_INSTANCES.div_ceil(DESCS_PER_PAGE) as usize;
         let chunks = VVec::with_capacity(chunks, GFP_KERNEL).map_err(|_| Error::NoMemory)?;
@@ -201,7 +204,7 @@ impl Pages {
     }
 }
 
-impl Store for Pages {
+impl RegistryStore for Pages {
     fn grow(&mut self, slots: u32) -> Result<(), Error> {
         self.grow_descriptors(slots)?;
         self.grow_chunks(slots)

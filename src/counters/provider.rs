@@ -5,9 +5,9 @@
 //! and from the crate `base`.
 //!
 //! A provider is a small kernel module that counts events of one subsystem. A provider consists of
-//! a structure of [`Instance`]s, a [`Handler`] for each tracepoint whose events it counts, and a
-//! [`Probes`], which holds the structure and the attached probes. `src/counters/providers/sched.rs`
-//! is the smallest provider.
+//! a structure of [`Instance`]s, an [`EventHandler`] for each tracepoint whose events it counts,
+//! and a [`Probes`], which holds the structure and the attached probes.
+//! `src/counters/providers/sched.rs` is the smallest provider.
 
 #![deny(missing_docs)]
 #![deny(unsafe_code)]
@@ -20,11 +20,11 @@ use kernel::error::Result;
 use kernel::fmt;
 use kernel::str::CString;
 
-pub use crate::driver::{Counter, Group, Instance, Kind, Spec, Unit};
+pub use crate::driver::{Counter, CounterSpec, Instance, Kind, Unit, UpdateGroup};
 pub use crate::keyed_counters::KeyedCounters;
 pub use base::key::Key;
 pub use base::printable_text::PrintableText;
-pub use base::tracepoint::{self as probe, Handler, ListeningProbes, Probes};
+pub use base::tracepoint::{self as probe, EventHandler, ListeningProbes, Probes};
 pub use base::{block, net};
 
 /// The prefix of log lines.
@@ -96,7 +96,7 @@ impl InstanceSpec {
     #[inline]
     pub fn add(&self, name: fmt::Arguments<'_>) -> Result<Instance> {
         let name = CString::try_from_fmt(name)?;
-        Instance::try_add(&Spec {
+        Instance::try_add(&CounterSpec {
             name: &name,
             help: self.help,
             kind: self.kind,

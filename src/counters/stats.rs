@@ -7,7 +7,7 @@
 
 use kernel::prelude::*;
 
-use crate::driver::{Instance, Spec};
+use crate::driver::{CounterSpec, Instance};
 use base::self_stat::{CostTimer, ModuleStats};
 
 /// The per-CPU slots of two statistics: the number of page faults, and their total duration.
@@ -24,13 +24,13 @@ impl FaultStats {
     /// Adds the instances. Called once, from module init, before any code can update the
     /// statistics.
     pub(crate) fn new() -> Result<Self> {
-        let served = Instance::try_add(&Spec {
+        let served = Instance::try_add(&CounterSpec {
             help: c"Page faults in mappings of counter pages",
-            ..Spec::counter(c"perfcounters/faults/served")
+            ..CounterSpec::counter(c"perfcounters/faults/served")
         })?;
-        let time = Instance::try_add(&Spec {
+        let time = Instance::try_add(&CounterSpec {
             help: c"Time in page faults of mappings of counter pages",
-            ..Spec::nanoseconds(c"perfcounters/faults/time")
+            ..CounterSpec::nanoseconds(c"perfcounters/faults/time")
         })?;
         for (n, counter) in [served.counter(), time.counter()].into_iter().enumerate() {
             // SAFETY: No page fault can be counted yet, and the per-CPU slots of `counter` exist

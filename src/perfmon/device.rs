@@ -32,7 +32,7 @@ use perfmon_rules::error::Error;
 use perfmon_rules::register_map::{kind, Scope};
 use perfmon_rules::registers::{check_pmc, SHORT};
 use protocols::ring::TAIL_OFFSET;
-use protocols::self_page::OFFSET;
+use protocols::self_page::SELF_PAGE_FILE_OFFSET;
 use protocols::structure::FromBytes;
 
 use crate::contexts::context::{Context, ContextConfig};
@@ -470,7 +470,7 @@ fn map_memory(
     if vma.pgoff() == 0 || tail {
         return context.sampling_memory().ok_or(EINVAL)?.map(vma, tail);
     }
-    if vma.pgoff() != OFFSET / page as u64 || vma.bytes() != page {
+    if vma.pgoff() != SELF_PAGE_FILE_OFFSET / page as u64 || vma.bytes() != page {
         return Err(EINVAL);
     }
     context.self_page()?;

@@ -23,15 +23,15 @@ use base::module::ModuleRef;
 // The assertions check that include/linux/perfmon.rs and the crate `perfmon_rules` define the same
 // values for the types of registers.
 const _: () = {
-    assert!(description::CONTROL == kind::CONTROL);
-    assert!(description::COUNTER == kind::COUNTER);
-    assert!(description::READ_ONLY == kind::READ_ONLY);
-    assert!(description::VIRTUAL == kind::VIRTUAL);
-    assert!(description::SYSTEM == kind::SYSTEM);
-    assert!(description::THREAD == kind::THREAD);
-    assert!(description::NO_64 == kind::NO_64);
-    assert!(description::TASK == kind::TASK);
-    assert!(description::CLOCK == kind::CLOCK);
+    assert!(description::REG_CONTROL == kind::CONTROL);
+    assert!(description::REG_COUNTER == kind::COUNTER);
+    assert!(description::REG_READ_ONLY == kind::READ_ONLY);
+    assert!(description::REG_VIRTUAL == kind::VIRTUAL);
+    assert!(description::REG_SYSTEM == kind::SYSTEM);
+    assert!(description::REG_THREAD == kind::THREAD);
+    assert!(description::REG_NO_64 == kind::NO_64);
+    assert!(description::REG_TASK == kind::TASK);
+    assert!(description::REG_CLOCK == kind::CLOCK);
 };
 
 /// A registered PMU description.

@@ -13,7 +13,7 @@ use kernel::error::{to_result, Result};
 use kernel::ffi::c_void;
 use kernel::prelude::*;
 use kernel::sync::Arc;
-use protocols::ring::{self, Page, Shared, WriteResult, Writer};
+use protocols::ring::{self, RingStatePage, RingWriter, SharedRing, WriteResult};
 use protocols::sync::Word;
 use protocols::PAGE_SIZE;
 
@@ -161,7 +161,7 @@ struct RingData {
     mask: usize,
 }
 
-impl ring::Data for RingData {
+impl ring::WritableRingData for RingData {
     #[inline(always)]
     fn put(&self, position: u64, value: u64) {
         let at = (position / 8) as usize & self.mask;
@@ -206,14 +206,14 @@ impl ring::Data for RingData {
 ///
 /// `page`, `tail` and `data` point into a [`SamplingMemory`] that lives as long as `self`.
 struct Ring {
-    writer: Writer,
-    page: NonNull<Page>,
+    writer: RingWriter,
+    page: NonNull<RingStatePage>,
     tail: NonNull<Word>,
     data: RingData,
 }
 
 impl Ring {
-    fn page(&self) -> &Page {
+    fn page(&self) -> &RingStatePage {
         // SAFETY: The page is valid by the type's invariant. The page holds atomic words, and was
         // zeroed when allocated.
         unsafe { self.page.as_ref() }
@@ -224,7 +224,7 @@ impl Ring {
         // SAFETY: `page`, `tail` and `data` are valid by the type's invariant, and refer to memory
         // that consists of atomic words and is separate from `writer`.
         let shared = unsafe {
-            Shared {
+            SharedRing {
                 page: self.page.as_ref(),
                 tail: self.tail.as_ref(),
                 data: &self.data,
@@ -240,17 +240,17 @@ impl Ring {
         self.write(kind, parts)
     }
 
-    fn add_lost(&mut self, nr: u64) {
+    fn add_to_lost_records(&mut self, nr: u64) {
         // SAFETY: `page`, `tail` and `data` are valid by the type's invariant, and refer to memory
         // that consists of atomic words and is separate from `writer`.
         let shared = unsafe {
-            Shared {
+            SharedRing {
                 page: self.page.as_ref(),
                 tail: self.tail.as_ref(),
                 data: &self.data,
             }
         };
-        self.writer.add_lost(&shared, nr);
+        self.writer.add_to_lost_records(&shared, nr);
     }
 }
 
@@ -334,7 +334,7 @@ impl Buffer {
             // it.
             let mut new = KBox::new(
                 Ring {
-                    writer: Writer::new(layout.ring_flags, size, layout.watermark),
+                    writer: RingWriter::new(layout.ring_flags, size, layout.watermark),
                     page: start.cast(),
                     tail: tail.address.cast(),
                     // INVARIANT: The data is `size / 8` words long, and `size` is a power of two.
@@ -395,7 +395,7 @@ impl Buffer {
         }
     }
 
-    /// Writes a record other than a sample, such as `THROTTLE`, into the ring of the buffer.
+    /// Writes a record other than a sample, such as `RECORD_THROTTLE`, into the ring of the buffer.
     /// Returns whether the ring's reader has to be woken. Does nothing if the buffer has no ring.
     pub(crate) fn write_record(&mut self, kind: u16, word: u64) -> bool {
         let ring = self.ring.as_mut();
@@ -409,10 +409,10 @@ impl Buffer {
     }
 
     /// Counts `nr` lost samples in the debugfs counter, and also in the ring if the buffer has one.
-    pub(crate) fn add_lost(&mut self, nr: u64) {
+    pub(crate) fn count_lost_samples(&mut self, nr: u64) {
         stats::add(SelfStat::SamplesLost, nr);
         if let Some(ring) = &mut self.ring {
-            ring.add_lost(nr);
+            ring.add_to_lost_records(nr);
         }
     }
 

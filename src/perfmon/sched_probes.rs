@@ -8,17 +8,17 @@ use perfmon_rules::register_map::Scope;
 use crate::contexts::context::{context_of_task, loaded_context};
 use crate::contexts::phase::Target;
 use crate::stats::{self, SelfStat};
-use base::tracepoint::{Handler, ProcessExec, ProcessExit, SchedExit, SchedSwitch};
+use base::tracepoint::{EventHandler, ProcessExec, ProcessExit, SchedExit, SchedSwitch};
 use base::{preempt, task};
 
 /// The handler of the scheduler probes.
 pub(crate) struct SchedProbes;
 
-impl Handler<SchedSwitch<'_>> for SchedProbes {
+impl EventHandler<SchedSwitch<'_>> for SchedProbes {
     /// Removes the context of the current thread from this CPU's PMU, because the thread is being
     /// switched out. Called with interrupts off and the run-queue lock held.
     #[inline]
-    fn on(&self, _: SchedSwitch<'_>) {
+    fn handle_event(&self, _: SchedSwitch<'_>) {
         if let Some(context) = loaded_context(Scope::Thread) {
             let _span = stats::timer(SelfStat::SchedOut, SelfStat::SchedOutTime);
             context.sched_out();
@@ -26,11 +26,11 @@ impl Handler<SchedSwitch<'_>> for SchedProbes {
     }
 }
 
-impl Handler<SchedExit<'_>> for SchedProbes {
+impl EventHandler<SchedExit<'_>> for SchedProbes {
     /// Programs the context of the current thread, which was switched in, into this CPU's PMU.
     /// Called with preemption off.
     #[inline]
-    fn on(&self, event: SchedExit<'_>) {
+    fn handle_event(&self, event: SchedExit<'_>) {
         if event.is_switch {
             if let Some(context) = context_of_task(task::current_task_address()) {
                 let _span = stats::timer(SelfStat::SchedIn, SelfStat::SchedInTime);
@@ -40,9 +40,9 @@ impl Handler<SchedExit<'_>> for SchedProbes {
     }
 }
 
-impl Handler<ProcessExit<'_>> for SchedProbes {
+impl EventHandler<ProcessExit<'_>> for SchedProbes {
     /// Ends the context of the current thread, which is exiting.
-    fn on(&self, _: ProcessExit<'_>) {
+    fn handle_event(&self, _: ProcessExit<'_>) {
         let task = task::current_task_address();
         let _preempt = preempt::NoPreempt::new();
         if let Some(context) = context_of_task(task) {
@@ -51,11 +51,11 @@ impl Handler<ProcessExit<'_>> for SchedProbes {
     }
 }
 
-impl Handler<ProcessExec<'_>> for SchedProbes {
+impl EventHandler<ProcessExec<'_>> for SchedProbes {
     /// Called when the current thread has executed a program. Ends the context of the thread if the
     /// program has more privileges than the user who executed it, or if that user may not read the
     /// program. Otherwise calls `Context::handle_exec_of_target()`.
-    fn on(&self, event: ProcessExec<'_>) {
+    fn handle_event(&self, event: ProcessExec<'_>) {
         let task = task::current_task_address();
         let _preempt = preempt::NoPreempt::new();
         if let Some(context) = context_of_task(task) {

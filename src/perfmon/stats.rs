@@ -11,7 +11,7 @@ use kernel::alloc::KVec;
 use kernel::ffi::CStr;
 use kernel::prelude::*;
 
-use crate::driver::{Instance, Spec};
+use crate::driver::{CounterSpec, Instance};
 use crate::helpers::{self, CostFile};
 use base::self_stat::{CostTimer, ModuleStats};
 
@@ -160,10 +160,10 @@ impl PerfmonStats {
         let mut instances = KVec::with_capacity(NR_STATS, GFP_KERNEL)?;
         for (cost, name, is_time, help) in LIST {
             let spec = match is_time {
-                true => Spec::nanoseconds(name),
-                false => Spec::counter(name),
+                true => CounterSpec::nanoseconds(name),
+                false => CounterSpec::counter(name),
             };
-            let instance = Instance::add_if_room(&Spec { help, ..spec })?;
+            let instance = Instance::add_if_room(&CounterSpec { help, ..spec })?;
             // SAFETY: No code can update a statistic yet. The per-CPU words of the counter exist
             // until the module is unloaded.
             unsafe { MODULE_STATS.set_slot(cost as usize, instance.counter().raw()) };

@@ -16,7 +16,7 @@ use kernel::alloc::{KVVec, KVec};
 use kernel::prelude::*;
 use ppa_rules::NR_CPU_VALUES;
 
-use crate::driver::{Instance, Spec};
+use crate::driver::{CounterSpec, Instance};
 use crate::state::AccountingState;
 use crate::stats::add_on;
 use base::cpu;
@@ -60,10 +60,13 @@ impl CpuInstances {
         let mut instances = KVec::with_capacity(NR_CPU_VALUES, GFP_KERNEL)?;
         for (name, is_time, help) in CPU_VALUE_NAMES {
             let spec = match is_time {
-                true => Spec::nanoseconds(name),
-                false => Spec::counter(name),
+                true => CounterSpec::nanoseconds(name),
+                false => CounterSpec::counter(name),
             };
-            instances.push(Instance::try_add(&Spec { help, ..spec })?, GFP_KERNEL)?;
+            instances.push(
+                Instance::try_add(&CounterSpec { help, ..spec })?,
+                GFP_KERNEL,
+            )?;
         }
         let nr = cpu::nr_cpu_ids() as usize;
         let mut last = KVVec::with_capacity(nr, GFP_KERNEL)?;

@@ -33,7 +33,7 @@ use crate::worker;
 use base::preempt::NoPreempt;
 use base::task::{self, TaskRef};
 use base::tracepoint::{self, *};
-use base::tracepoint::{Handler, Probes};
+use base::tracepoint::{EventHandler, Probes};
 
 impl AccountingState {
     /// Attaches the probes of the selected levels (`PPA_LEVEL_*`), and the probes that all levels
@@ -75,9 +75,9 @@ impl AccountingState {
 // paths of these probes call no function, so the compiler saves few registers. Each slow path is a
 // separate function, which its fast path calls as the last statement.
 
-impl Handler<SchedSwitch<'_>> for AccountingState {
+impl EventHandler<SchedSwitch<'_>> for AccountingState {
     #[inline(always)]
-    fn on(&self, event: SchedSwitch<'_>) {
+    fn handle_event(&self, event: SchedSwitch<'_>) {
         let Some(here) = PerCpu::this_cpu() else {
             return;
         };
@@ -94,9 +94,9 @@ impl Handler<SchedSwitch<'_>> for AccountingState {
     }
 }
 
-impl Handler<SchedExit<'_>> for AccountingState {
+impl EventHandler<SchedExit<'_>> for AccountingState {
     #[inline(always)]
-    fn on(&self, event: SchedExit<'_>) {
+    fn handle_event(&self, event: SchedExit<'_>) {
         match self.clock.now_fast() {
             Some(now) => self.switched(event.is_switch, now),
             None => self.switched_slow(event.is_switch),
@@ -104,9 +104,9 @@ impl Handler<SchedExit<'_>> for AccountingState {
     }
 }
 
-impl Handler<SchedWaking<'_>> for AccountingState {
+impl EventHandler<SchedWaking<'_>> for AccountingState {
     #[inline(always)]
-    fn on(&self, event: SchedWaking<'_>) {
+    fn handle_event(&self, event: SchedWaking<'_>) {
         match self.clock.now_fast() {
             Some(now) => self.wake(event.task, now),
             None => self.wake_slow(event.task),
@@ -114,9 +114,9 @@ impl Handler<SchedWaking<'_>> for AccountingState {
     }
 }
 
-impl Handler<SchedWakeupNew<'_>> for AccountingState {
+impl EventHandler<SchedWakeupNew<'_>> for AccountingState {
     #[inline]
-    fn on(&self, event: SchedWakeupNew<'_>) {
+    fn handle_event(&self, event: SchedWakeupNew<'_>) {
         self.wake_slow(event.task);
     }
 }
@@ -223,8 +223,8 @@ impl AccountingState {
     }
 }
 
-impl Handler<TaskNew<'_>> for AccountingState {
-    fn on(&self, event: TaskNew<'_>) {
+impl EventHandler<TaskNew<'_>> for AccountingState {
+    fn handle_event(&self, event: TaskNew<'_>) {
         self.free_retired();
         if !self.all_tasks {
             return;
@@ -236,8 +236,8 @@ impl Handler<TaskNew<'_>> for AccountingState {
     }
 }
 
-impl Handler<ProcessExit<'_>> for AccountingState {
-    fn on(&self, _: ProcessExit<'_>) {
+impl EventHandler<ProcessExit<'_>> for AccountingState {
+    fn handle_event(&self, _: ProcessExit<'_>) {
         let preempt = NoPreempt::new();
         let Some(here) = PerCpu::this_cpu() else {
             return;
@@ -260,8 +260,8 @@ impl Handler<ProcessExit<'_>> for AccountingState {
     }
 }
 
-impl Handler<SignalDeliver<'_>> for AccountingState {
-    fn on(&self, event: SignalDeliver<'_>) {
+impl EventHandler<SignalDeliver<'_>> for AccountingState {
+    fn handle_event(&self, event: SignalDeliver<'_>) {
         let Some(here) = PerCpu::this_cpu() else {
             return;
         };
@@ -273,8 +273,8 @@ impl Handler<SignalDeliver<'_>> for AccountingState {
     }
 }
 
-impl Handler<PageFaultUser<'_>> for AccountingState {
-    fn on(&self, _: PageFaultUser<'_>) {
+impl EventHandler<PageFaultUser<'_>> for AccountingState {
+    fn handle_event(&self, _: PageFaultUser<'_>) {
         let _preempt = NoPreempt::new();
         if let Some(here) = PerCpu::this_cpu() {
             self.enter_kernel(here);
@@ -292,9 +292,9 @@ fn begin_switch(here: &PerCpu, after: Option<&TaskRecord>) {
     }
 }
 
-impl Handler<SysEnter<'_>> for AccountingState {
+impl EventHandler<SysEnter<'_>> for AccountingState {
     #[inline]
-    fn on(&self, _: SysEnter<'_>) {
+    fn handle_event(&self, _: SysEnter<'_>) {
         let _preempt = NoPreempt::new();
         let Some(here) = PerCpu::this_cpu() else {
             return;
@@ -304,9 +304,9 @@ impl Handler<SysEnter<'_>> for AccountingState {
     }
 }
 
-impl Handler<SysExit<'_>> for AccountingState {
+impl EventHandler<SysExit<'_>> for AccountingState {
     #[inline]
-    fn on(&self, _: SysExit<'_>) {
+    fn handle_event(&self, _: SysExit<'_>) {
         let _preempt = NoPreempt::new();
         let Some(here) = PerCpu::this_cpu() else {
             return;
@@ -320,23 +320,23 @@ impl Handler<SysExit<'_>> for AccountingState {
     }
 }
 
-impl Handler<IrqEntry<'_>> for AccountingState {
+impl EventHandler<IrqEntry<'_>> for AccountingState {
     #[inline]
-    fn on(&self, event: IrqEntry<'_>) {
+    fn handle_event(&self, event: IrqEntry<'_>) {
         self.irq_enter(event.action.is_first_of_line(event.irq));
     }
 }
 
-impl Handler<IrqExit<'_>> for AccountingState {
+impl EventHandler<IrqExit<'_>> for AccountingState {
     #[inline]
-    fn on(&self, _: IrqExit<'_>) {
+    fn handle_event(&self, _: IrqExit<'_>) {
         self.irq_exit();
     }
 }
 
-impl Handler<SoftirqEntry<'_>> for AccountingState {
+impl EventHandler<SoftirqEntry<'_>> for AccountingState {
     #[inline]
-    fn on(&self, event: SoftirqEntry<'_>) {
+    fn handle_event(&self, event: SoftirqEntry<'_>) {
         let Some(here) = PerCpu::this_cpu() else {
             return;
         };
@@ -346,9 +346,9 @@ impl Handler<SoftirqEntry<'_>> for AccountingState {
     }
 }
 
-impl Handler<SoftirqExit<'_>> for AccountingState {
+impl EventHandler<SoftirqExit<'_>> for AccountingState {
     #[inline]
-    fn on(&self, _: SoftirqExit<'_>) {
+    fn handle_event(&self, _: SoftirqExit<'_>) {
         let Some(here) = PerCpu::this_cpu() else {
             return;
         };
@@ -375,15 +375,15 @@ impl AccountingState {
 macro_rules! vectors {
     ($($entry:ident $exit:ident)*) => {
         $(
-            impl Handler<$entry<'_>> for AccountingState {
+            impl EventHandler<$entry<'_>> for AccountingState {
                 #[inline]
-                fn on(&self, _: $entry<'_>) {
+                fn handle_event(&self, _: $entry<'_>) {
                     self.irq_enter(true);
                 }
             }
-            impl Handler<$exit<'_>> for AccountingState {
+            impl EventHandler<$exit<'_>> for AccountingState {
                 #[inline]
-                fn on(&self, _: $exit<'_>) {
+                fn handle_event(&self, _: $exit<'_>) {
                     self.irq_exit();
                 }
             }

@@ -6,7 +6,7 @@
 
 use kernel::prelude::*;
 
-use crate::driver::{Instance, Spec};
+use crate::driver::{CounterSpec, Instance};
 use base::cpu;
 use base::self_stat::ModuleStats;
 
@@ -23,9 +23,9 @@ impl AccountingStats {
     /// Adds the instances. Called once, from module init, before any code can update the
     /// statistics.
     pub(crate) fn new() -> Result<Self> {
-        let lost = Instance::add_if_room(&Spec {
+        let lost = Instance::add_if_room(&CounterSpec {
             help: c"Records of ended tasks dropped before they were read",
-            ..Spec::counter(c"perfcounters/accounting/lost")
+            ..CounterSpec::counter(c"perfcounters/accounting/lost")
         })?;
         // SAFETY: No code can count a dropped record yet, and the per-CPU slots of the counter
         // `lost` exist until the module is unloaded.

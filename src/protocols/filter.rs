@@ -17,67 +17,68 @@
 mod glob;
 
 use glob::matches;
-pub use glob::{glob, globs, Source};
+pub use glob::{matches_any_glob, matches_glob, FilterMemory};
 
 /// Maximum size of a name in bytes, including NUL.
-pub const NAME_MAX: usize = 64;
+pub const MAX_NAME_BYTES: usize = 64;
 /// Maximum size of two kinds of texts in bytes, including NUL: the list of a marker's fields, and
 /// the list of globs by which a trace selects markers.
-pub const FIELDS_MAX: usize = 256;
+pub const MAX_FIELDS_BYTES: usize = 256;
 /// Maximum size of a filter in bytes.
-pub const FILTER_MAX: usize = 4096;
+pub const MAX_FILTER_BYTES: usize = 4096;
 /// Maximum number of fields of a marker.
 pub const MAX_FIELDS: usize = 16;
 /// Maximum length of a field's name in bytes.
-pub const FIELD_NAME_MAX: usize = 31;
+pub const MAX_FIELD_NAME_BYTES: usize = 31;
 /// Size of `struct perftrace_filter`, the header of a filter. The steps of the filter follow the
 /// header.
-pub const HEADER: usize = 8;
+pub const FILTER_HEADER_BYTES: usize = 8;
 /// Size of `struct perftrace_step`.
-pub const STEP: usize = 16;
+pub const FILTER_STEP_BYTES: usize = 16;
 
 /// Operation: true if the field is equal to the constant.
-pub const EQ: u8 = 1;
+pub const OP_EQ: u8 = 1;
 /// Operation: true if the field is not equal to the constant.
-pub const NE: u8 = 2;
+pub const OP_NE: u8 = 2;
 /// Operation: true if the field is less than the constant.
-pub const LT: u8 = 3;
+pub const OP_LT: u8 = 3;
 /// Operation: true if the field is less than or equal to the constant.
-pub const LE: u8 = 4;
+pub const OP_LE: u8 = 4;
 /// Operation: true if the field is greater than the constant.
-pub const GT: u8 = 5;
+pub const OP_GT: u8 = 5;
 /// Operation: true if the field is greater than or equal to the constant.
-pub const GE: u8 = 6;
+pub const OP_GE: u8 = 6;
 /// Operation: true if the field and the constant have a set bit in common.
-pub const ANY: u8 = 7;
+pub const OP_ANY: u8 = 7;
 /// Operation: true if the text of the field matches the pattern.
-pub const GLOB: u8 = 8;
+pub const OP_GLOB: u8 = 8;
 /// Mask of the operation in [`Step::op`].
 pub const OP_MASK: u8 = 0x0f;
 /// Flag of an operation: the constant is an `i64`.
-pub const SIGNED: u8 = 0x10;
+pub const OP_SIGNED: u8 = 0x10;
 /// Flag of an operation: the constant is an `f64`.
-pub const FLOAT: u8 = 0x20;
+pub const OP_FLOAT: u8 = 0x20;
 
 /// Value of [`Step::yes`] or [`Step::no`] that ends the filter and accepts the event.
-pub const ACCEPT: u16 = 0xffff;
+pub const STEP_ACCEPT: u16 = 0xffff;
 /// Value of [`Step::yes`] or [`Step::no`] that ends the filter and rejects the event.
-pub const REJECT: u16 = 0xfffe;
+pub const STEP_REJECT: u16 = 0xfffe;
 
 /// A step of a filter: `struct perftrace_step`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Step {
-    /// Operation ([`EQ`] to [`GLOB`]), optionally with the flag [`SIGNED`] or [`FLOAT`].
+    /// Operation ([`OP_EQ`] to [`OP_GLOB`]), optionally with the flag [`OP_SIGNED`] or
+    /// [`OP_FLOAT`].
     pub op: u8,
     /// Must be 0.
     pub reserved: u8,
     /// Offset, in the filter, of the name of the field.
     pub field: u16,
-    /// Number of the next step if the comparison is true; or [`ACCEPT`] or [`REJECT`].
+    /// Number of the next step if the comparison is true; or [`STEP_ACCEPT`] or [`STEP_REJECT`].
     pub yes: u16,
-    /// Number of the next step if the comparison is false; or [`ACCEPT`] or [`REJECT`].
+    /// Number of the next step if the comparison is false; or [`STEP_ACCEPT`] or [`STEP_REJECT`].
     pub no: u16,
-    /// The constant; for [`GLOB`] the offset of the pattern in the filter.
+    /// The constant; for [`OP_GLOB`] the offset of the pattern in the filter.
     pub value: u64,
 }
 
@@ -94,7 +95,7 @@ impl Step {
     }
 
     /// Returns the bytes that represent the step in a filter.
-    pub fn bytes(&self) -> [u8; STEP] {
+    pub fn bytes(&self) -> [u8; FILTER_STEP_BYTES] {
         let mut first = u64::from(self.no);
         first = (first << 16) | u64::from(self.yes);
         first = (first << 16) | u64::from(self.field);
@@ -164,23 +165,23 @@ impl Value<'_> {
 }
 
 /// A filter. The bytes of the filter may have any contents.
-pub struct Filter<'a, S: Source + ?Sized = [u8]> {
+pub struct Filter<'a, S: FilterMemory + ?Sized = [u8]> {
     source: &'a S,
     /// Length of the filter: the length that its header gives, but at most the size of the memory
-    /// and `FILTER_MAX`.
+    /// and `MAX_FILTER_BYTES`.
     end: usize,
     nr_steps: u16,
     /// True if the header of the filter is valid.
     header_valid: bool,
 }
 
-impl<'a, S: Source + ?Sized> Filter<'a, S> {
+impl<'a, S: FilterMemory + ?Sized> Filter<'a, S> {
     /// Reads the header of the filter at the beginning of `source`.
     pub fn new(source: &'a S) -> Self {
         let header = source.word(0);
         let bytes = header as u32 as usize;
         let nr_steps = (header >> 32) as u16;
-        let end = bytes.min(source.length()).min(FILTER_MAX);
+        let end = bytes.min(source.length()).min(MAX_FILTER_BYTES);
         Self {
             source,
             end,
@@ -197,16 +198,18 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
     /// Returns the offset at which the steps end and the texts begin.
     fn texts_offset(&self) -> usize {
         usize::from(self.nr_steps)
-            .wrapping_mul(STEP)
-            .wrapping_add(HEADER)
+            .wrapping_mul(FILTER_STEP_BYTES)
+            .wrapping_add(FILTER_HEADER_BYTES)
     }
 
     fn step(&self, number: u16) -> Option<Step> {
         if number >= self.nr_steps {
             return None;
         }
-        let at = usize::from(number).wrapping_mul(STEP).wrapping_add(HEADER);
-        if at.wrapping_add(STEP) > self.end {
+        let at = usize::from(number)
+            .wrapping_mul(FILTER_STEP_BYTES)
+            .wrapping_add(FILTER_HEADER_BYTES);
+        if at.wrapping_add(FILTER_STEP_BYTES) > self.end {
             return None;
         }
         let first = self.source.word(at);
@@ -249,12 +252,14 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
     fn is_valid_step(&self, number: u16, step: &Step) -> bool {
         let kind = step.op & !OP_MASK;
         let op_is_good = match step.op & OP_MASK {
-            EQ..=GE => matches!(kind, 0 | SIGNED | FLOAT),
-            ANY => matches!(kind, 0 | SIGNED),
-            GLOB => kind == 0 && self.is_text(step.value),
+            OP_EQ..=OP_GE => matches!(kind, 0 | OP_SIGNED | OP_FLOAT),
+            OP_ANY => matches!(kind, 0 | OP_SIGNED),
+            OP_GLOB => kind == 0 && self.is_text(step.value),
             _ => false,
         };
-        let leads = |to: u16| matches!(to, ACCEPT | REJECT) || (to > number && to < self.nr_steps);
+        let leads = |to: u16| {
+            matches!(to, STEP_ACCEPT | STEP_REJECT) || (to > number && to < self.nr_steps)
+        };
         op_is_good
             && step.reserved == 0
             && leads(step.yes)
@@ -277,7 +282,7 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
         let mut length = 0usize;
         while is_field_byte(self.byte(at.wrapping_add(length))) {
             length = length.wrapping_add(1);
-            if length > FIELD_NAME_MAX {
+            if length > MAX_FIELD_NAME_BYTES {
                 return false;
             }
         }
@@ -306,8 +311,8 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
             } else {
                 step.no
             };
-            if next <= number || next == ACCEPT || next == REJECT {
-                return next == ACCEPT;
+            if next <= number || next == STEP_ACCEPT || next == STEP_REJECT {
+                return next == STEP_ACCEPT;
             }
             number = next;
         }
@@ -318,15 +323,15 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
         let Some(value) = self.value(usize::from(step.field), event) else {
             return false;
         };
-        if step.op & OP_MASK == GLOB {
+        if step.op & OP_MASK == OP_GLOB {
             let Value::Text(text) = value else {
                 return false;
             };
             return self.glob_matches(step.value, text);
         }
-        let constant = if step.op & FLOAT != 0 {
+        let constant = if step.op & OP_FLOAT != 0 {
             Value::Real(step.value)
-        } else if step.op & SIGNED != 0 {
+        } else if step.op & OP_SIGNED != 0 {
             Value::signed(step.value as i64)
         } else {
             Value::unsigned(step.value)
@@ -433,7 +438,7 @@ fn compare(op: u8, value: Value<'_>, constant: Value<'_>) -> bool {
                 bits: with,
             },
         ) => {
-            if op == ANY {
+            if op == OP_ANY {
                 return bits & with != 0;
             }
             // The order of two integers with the same sign is the order of their bits as unsigned
@@ -445,13 +450,13 @@ fn compare(op: u8, value: Value<'_>, constant: Value<'_>) -> bool {
             }
         }
         (Value::Text(_), _) | (_, Value::Text(_)) => return false,
-        _ if op == ANY => return false,
+        _ if op == OP_ANY => return false,
         #[cfg(not(in_kernel))]
         _ => match (value.real(), constant.real()) {
             (Some(left), Some(right)) => match left.partial_cmp(&right) {
                 Some(order) => order,
-                // If an operand is a NaN, only `NE` is true.
-                None => return op == NE,
+                // If an operand is a NaN, only `OP_NE` is true.
+                None => return op == OP_NE,
             },
             _ => return false,
         },
@@ -459,12 +464,12 @@ fn compare(op: u8, value: Value<'_>, constant: Value<'_>) -> bool {
         _ => return false,
     };
     match op {
-        EQ => order.is_eq(),
-        NE => order.is_ne(),
-        LT => order.is_lt(),
-        LE => order.is_le(),
-        GT => order.is_gt(),
-        GE => order.is_ge(),
+        OP_EQ => order.is_eq(),
+        OP_NE => order.is_ne(),
+        OP_LT => order.is_lt(),
+        OP_LE => order.is_le(),
+        OP_GT => order.is_gt(),
+        OP_GE => order.is_ge(),
         _ => false,
     }
 }
@@ -477,7 +482,7 @@ pub fn text(array: &[u8]) -> Option<&[u8]> {
 /// Returns true if `name` is a valid name of a marker, "provider:event".
 pub fn is_valid_marker_name(name: &[u8]) -> bool {
     let mut parts = name.splitn(2, |&byte| byte == b':');
-    name.len() < NAME_MAX
+    name.len() < MAX_NAME_BYTES
         && parts.next().is_some_and(is_valid_event_name)
         && parts.next().is_some_and(is_valid_event_name)
 }
@@ -485,7 +490,7 @@ pub fn is_valid_marker_name(name: &[u8]) -> bool {
 /// Returns true if `name` is a valid name of an event, a provider or a trace.
 pub fn is_valid_event_name(name: &[u8]) -> bool {
     let good = |&byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
-    !name.is_empty() && name.len() < NAME_MAX && name.iter().all(good)
+    !name.is_empty() && name.len() < MAX_NAME_BYTES && name.iter().all(good)
 }
 
 /// Returns true if `list` is a valid list of globs, separated by single blanks. An empty list is
@@ -493,15 +498,15 @@ pub fn is_valid_event_name(name: &[u8]) -> bool {
 pub fn is_valid_glob_list(list: &[u8]) -> bool {
     // The length of a glob is limited, because a long character class makes matching slow: for each
     // byte of a name, matching may search the whole class.
-    let length = 1..=NAME_MAX;
+    let length = 1..=MAX_NAME_BYTES;
     let good = |glob: &[u8]| length.contains(&glob.len()) && glob.iter().all(u8::is_ascii_graphic);
-    list.len() < FIELDS_MAX && (list.is_empty() || list.split(|&byte| byte == b' ').all(good))
+    list.len() < MAX_FIELDS_BYTES && (list.is_empty() || list.split(|&byte| byte == b' ').all(good))
 }
 
 /// Returns true if `fields` is a valid list of a marker's fields, "name:type", separated by single
 /// blanks. An empty list is valid.
 pub fn is_valid_field_list(fields: &[u8]) -> bool {
-    if fields.len() >= FIELDS_MAX {
+    if fields.len() >= MAX_FIELDS_BYTES {
         return false;
     }
     if fields.is_empty() {
@@ -517,7 +522,7 @@ pub fn is_valid_field_list(fields: &[u8]) -> bool {
             .clone()
             .any(|other| split_field(other).is_some_and(|(other, _)| other == name));
         let good = left > 0
-            && (1..=FIELD_NAME_MAX).contains(&name.len())
+            && (1..=MAX_FIELD_NAME_BYTES).contains(&name.len())
             && name.iter().all(|&byte| is_field_byte(byte))
             && is_type(kind);
         if !good || twice {

@@ -38,20 +38,20 @@ pub const OVERWRITE: u32 = 0x02;
 /// `PERFMON_TAIL_OFFSET`.
 pub const TAIL_OFFSET: u64 = 1 << 41;
 /// `PERFMON_RECORD_SAMPLE`.
-pub const SAMPLE: u16 = 1;
+pub const RECORD_SAMPLE: u16 = 1;
 /// `PERFMON_RECORD_LOST`.
-pub const LOST: u16 = 2;
+pub const RECORD_LOST: u16 = 2;
 /// `PERFMON_RECORD_THROTTLE`.
-pub const THROTTLE: u16 = 3;
+pub const RECORD_THROTTLE: u16 = 3;
 /// `PERFMON_RECORD_UNTHROTTLE`.
-pub const UNTHROTTLE: u16 = 4;
+pub const RECORD_UNTHROTTLE: u16 = 4;
 /// `PERFMON_RECORD_EXEC`.
-pub const EXEC: u16 = 5;
+pub const RECORD_EXEC: u16 = 5;
 
 /// The page with the state of a ring: `struct perfmon_ring_page`. Each pair of 32-bit fields of the
 /// structure is one word here, with the first field in the low half.
 #[repr(C)]
-pub struct Page {
+pub struct RingStatePage {
     version_size: Word,
     flags_offset: Word,
     data_size: Word,
@@ -65,9 +65,9 @@ pub struct Page {
 pub const PAGE_BYTES: usize = 56;
 
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Page>() == PAGE_BYTES);
+const _: () = assert!(size_of::<RingStatePage>() == PAGE_BYTES);
 
-impl Page {
+impl RingStatePage {
     /// Creates a page in memory of the caller, for tests.
     pub fn new() -> Self {
         let zero = || Word::new(0);
@@ -126,7 +126,7 @@ impl Page {
     }
 }
 
-impl Default for Page {
+impl Default for RingStatePage {
     fn default() -> Self {
         Self::new()
     }
@@ -134,7 +134,7 @@ impl Default for Page {
 
 /// The data of a ring, as the writer accesses them: 64-bit words that readers load at the same
 /// time.
-pub trait Data {
+pub trait WritableRingData {
     /// Stores `value` at `position` with a relaxed store.
     fn put(&self, position: u64, value: u64);
 
@@ -154,7 +154,7 @@ pub trait Data {
     }
 }
 
-impl Data for [Word] {
+impl WritableRingData for [Word] {
     #[inline]
     fn put(&self, position: u64, value: u64) {
         let mask = self.len().wrapping_sub(1);
@@ -166,9 +166,9 @@ impl Data for [Word] {
 
 /// The parts of a ring that its writer and its readers share. The data are zero before the first
 /// record is written.
-pub struct Shared<'a, D: ?Sized = [Word]> {
+pub struct SharedRing<'a, D: ?Sized = [Word]> {
     /// The page with the state of the ring. Only the writer changes the page.
-    pub page: &'a Page,
+    pub page: &'a RingStatePage,
     /// The tail: the position up to which the reader has consumed records. Only the reader changes
     /// the tail.
     pub tail: &'a Word,
@@ -176,15 +176,15 @@ pub struct Shared<'a, D: ?Sized = [Word]> {
     pub data: &'a D,
 }
 
-impl<D: ?Sized> Clone for Shared<'_, D> {
+impl<D: ?Sized> Clone for SharedRing<'_, D> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<D: ?Sized> Copy for Shared<'_, D> {}
+impl<D: ?Sized> Copy for SharedRing<'_, D> {}
 
-impl<'a> Shared<'a> {
+impl<'a> SharedRing<'a> {
     fn word(&self, position: u64) -> Option<&'a Word> {
         let mask = self.data.len().wrapping_sub(1);
         self.data.get((position / 8) as usize & mask)
@@ -198,11 +198,11 @@ const fn header(size: u64, kind: u16) -> u64 {
 
 /// The state of the writer. A ring has one writer at a time.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Writer {
+pub struct RingWriter {
     head: u64,
     flags: u32,
     size: u64,
-    /// Number of lost records that no `LOST` record in the ring reports yet.
+    /// Number of lost records that no LOST record in the ring reports yet.
     unreported_lost: u64,
     lost: u64,
     /// Number of bytes after which the reader is woken; 0: the reader is never woken.
@@ -247,7 +247,7 @@ impl WriteResult {
     }
 }
 
-impl Writer {
+impl RingWriter {
     /// Creates the writer of a ring with `size` bytes of data, a power of two.
     pub const fn new(flags: u32, size: u64, watermark: u64) -> Self {
         Self {
@@ -264,7 +264,7 @@ impl Writer {
     /// Begins writing at `position` instead of 0, for tests of positions that a ring reaches only
     /// after years. `position` is a multiple of 8. The caller stores `position` in the tail as
     /// well.
-    pub fn begin<D: ?Sized>(&mut self, ring: &Shared<'_, D>, position: u64) {
+    pub fn begin<D: ?Sized>(&mut self, ring: &SharedRing<'_, D>, position: u64) {
         self.head = position;
         ring.page.reserve.store_relaxed(position);
         // B: the release store pairs with C, the acquire load of the reader.
@@ -274,7 +274,7 @@ impl Writer {
     /// Returns the number of bytes that may be written without overwriting records that must be
     /// kept.
     #[inline]
-    fn free_bytes<D: ?Sized>(&self, ring: &Shared<'_, D>) -> u64 {
+    fn free_bytes<D: ?Sized>(&self, ring: &SharedRing<'_, D>) -> u64 {
         if self.flags & OVERWRITE != 0 {
             return self.size;
         }
@@ -302,9 +302,9 @@ impl Writer {
     }
 
     #[inline]
-    fn put<D: Data + ?Sized, const N: usize>(
+    fn put<D: WritableRingData + ?Sized, const N: usize>(
         &mut self,
-        ring: &Shared<'_, D>,
+        ring: &SharedRing<'_, D>,
         kind: u16,
         bytes: u64,
         parts: &[&[u64]; N],
@@ -327,8 +327,8 @@ impl Writer {
     /// Counts a record that was not written because the ring is full or paused. Returns `Full` if
     /// the reader should be woken, otherwise `Lost`.
     #[cold]
-    fn count_unwritten_record<D: ?Sized>(&mut self, ring: &Shared<'_, D>) -> WriteResult {
-        self.add_lost(ring, 1);
+    fn count_unwritten_record<D: ?Sized>(&mut self, ring: &SharedRing<'_, D>) -> WriteResult {
+        self.add_to_lost_records(ring, 1);
         if self.watermark != 0 && self.bytes_since_wakeup != 0 {
             self.bytes_since_wakeup = 0;
             return WriteResult::Full;
@@ -336,17 +336,17 @@ impl Writer {
         WriteResult::Lost
     }
 
-    /// Writes a `LOST` record, which reports how many records were lost since the last record was
+    /// Writes a LOST record, which reports how many records were lost since the last record was
     /// written.
     #[cold]
-    fn write_lost_record<D: Data + ?Sized>(&mut self, ring: &Shared<'_, D>) {
+    fn write_lost_record<D: WritableRingData + ?Sized>(&mut self, ring: &SharedRing<'_, D>) {
         let untold = core::mem::take(&mut self.unreported_lost);
-        self.put(ring, LOST, 16, &[&[untold]]);
+        self.put(ring, RECORD_LOST, 16, &[&[untold]]);
     }
 
-    /// Adds `nr` to the number of lost records. The caller uses `add_lost` for records that it does
-    /// not pass to [`write`](Self::write), and serialises the calls of both functions.
-    pub fn add_lost<D: ?Sized>(&mut self, ring: &Shared<'_, D>, nr: u64) {
+    /// Adds `nr` to the number of lost records. The caller uses `add_to_lost_records` for records
+    /// that it does not pass to [`write`](Self::write), and serialises the calls of both functions.
+    pub fn add_to_lost_records<D: ?Sized>(&mut self, ring: &SharedRing<'_, D>, nr: u64) {
         self.lost = self.lost.wrapping_add(nr);
         self.unreported_lost = self.unreported_lost.wrapping_add(nr);
         ring.page.lost.store_relaxed(self.lost);
@@ -355,12 +355,12 @@ impl Writer {
     /// Writes a record. Context: any; the caller serialises writers.
     ///
     /// A record that is at least 16 bytes smaller than the ring always fits after the reader has
-    /// read all records. The 16 bytes are for a `LOST` record, which may have to be written before
-    /// the record. A larger record fits only if no `LOST` record has to be written before it.
+    /// read all records. The 16 bytes are for a LOST record, which may have to be written before
+    /// the record. A larger record fits only if no LOST record has to be written before it.
     #[inline(always)]
-    pub fn write<D: Data + ?Sized, const N: usize>(
+    pub fn write<D: WritableRingData + ?Sized, const N: usize>(
         &mut self,
-        ring: &Shared<'_, D>,
+        ring: &SharedRing<'_, D>,
         kind: u16,
         parts: &[&[u64]; N],
     ) -> WriteResult {
@@ -412,14 +412,14 @@ pub enum ReadResult {
 }
 
 /// Returns the head of the ring. All records up to the head can be read.
-pub fn head(ring: &Shared<'_>) -> u64 {
+pub fn read_ring_head(ring: &SharedRing<'_>) -> u64 {
     // C: the acquire load pairs with B, the release store of the writer.
     ring.page.head.load_acquire()
 }
 
 /// Copies the record at the position `at` into `to`. The caller reads a forward ring from an older
 /// position up to `head`, and a backward ring from `head` to older positions.
-pub fn read(ring: &Shared<'_>, head: u64, at: u64, to: &mut [u64]) -> ReadResult {
+pub fn read(ring: &SharedRing<'_>, head: u64, at: u64, to: &mut [u64]) -> ReadResult {
     let flags = ring.page.flags();
     let size = (ring.data.len() as u64).wrapping_mul(8);
     // Maximum size of the record. A record ends at or below `head` in a forward ring, and at or
@@ -494,7 +494,7 @@ pub fn read(ring: &Shared<'_>, head: u64, at: u64, to: &mut [u64]) -> ReadResult
 
 /// Reader: sets the tail to `position`, so that the writer may overwrite the records below
 /// `position` in a forward ring, or from `position` on in a backward ring.
-pub fn release(ring: &Shared<'_>, position: u64) {
+pub fn release_records_up_to(ring: &SharedRing<'_>, position: u64) {
     // U: the release store pairs with T, the acquire load of the writer.
     ring.tail.store_release(position);
 }

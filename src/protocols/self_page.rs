@@ -23,16 +23,16 @@ use crate::sync::{fence_acquire, fence_release, Word};
 /// `PERFMON_SELF_VERSION`.
 pub const VERSION: u32 = 1;
 /// `PERFMON_SELF_COUNTING`: the registers of the context are loaded in the PMU of a CPU.
-pub const COUNTING: u32 = 0x01;
+pub const FLAG_COUNTING: u32 = 0x01;
 /// `PERFMON_SELF_RDPMC`: the owner may execute RDPMC.
-pub const RDPMC: u32 = 0x02;
+pub const FLAG_RDPMC_ALLOWED: u32 = 0x02;
 /// `PERFMON_SELF_COUNTERS`: maximum number of counters on the page. Under loom the page has one
 /// counter, so that the model has fewer words.
-pub const COUNTERS: usize = if cfg!(loom) { 1 } else { 32 };
+pub const MAX_SELF_PAGE_COUNTERS: usize = if cfg!(loom) { 1 } else { 32 };
 /// `sizeof(struct perfmon_self)`.
-const SIZE: usize = 48 + COUNTERS * 24;
+const SELF_PAGE_BYTES: usize = 48 + MAX_SELF_PAGE_COUNTERS * 24;
 /// `PERFMON_SELF_OFFSET`.
-pub const OFFSET: u64 = 1 << 40;
+pub const SELF_PAGE_FILE_OFFSET: u64 = 1 << 40;
 
 /// A counter of the self page. Bits 0 to 31 of `rdpmc_pmd_width` hold the counter's number for
 /// RDPMC. Bits 32 to 47 hold the number of the counter's PMD (a 64-bit data register of the
@@ -67,18 +67,18 @@ pub struct SelfPage {
     tsc_sum: Word,
     tsc_start: Word,
     nr: Word,
-    counters: [Counter; COUNTERS],
+    counters: [Counter; MAX_SELF_PAGE_COUNTERS],
     owner: Word,
 }
 
-// `SIZE` is the size of `struct perfmon_self` in the uapi header. src/perfmon/helpers/pmu.c asserts
-// the same size for C.
+// `SELF_PAGE_BYTES` is the size of `struct perfmon_self` in the uapi header.
+// src/perfmon/helpers/pmu.c asserts the same size for C.
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<SelfPage>() == SIZE);
+const _: () = assert!(size_of::<SelfPage>() == SELF_PAGE_BYTES);
 
 /// Result of a read of a counter from the self page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reading {
+pub enum SelfPageReading {
     /// The value, computed from the page and, if the counter counts, from RDPMC.
     Value(u64),
     /// The value cannot be computed from the page and has to be read by a system call.
@@ -108,15 +108,15 @@ impl SelfPage {
     /// mapped it for a reader.
     pub fn init(&self) {
         self.version_size
-            .store_relaxed(u64::from(VERSION) | ((SIZE as u64) << 32));
+            .store_relaxed(u64::from(VERSION) | ((SELF_PAGE_BYTES as u64) << 32));
     }
 
     /// Writer: publishes the state of the context in the page. Caller holds the context's lock.
     ///
-    /// `counters` returns the counters to publish; counters beyond [`COUNTERS`] are left out.
-    /// `owner` is the thread pointer of the thread that may execute RDPMC. `tsc` is the present
-    /// value of the time stamp counter. `ran` is the increment of the time stamp counter since the
-    /// last call if the context counted during that time, otherwise 0.
+    /// `counters` returns the counters to publish; counters beyond [`MAX_SELF_PAGE_COUNTERS`] are
+    /// left out. `owner` is the thread pointer of the thread that may execute RDPMC. `tsc` is the
+    /// present value of the time stamp counter. `ran` is the increment of the time stamp counter
+    /// since the last call if the context counted during that time, otherwise 0.
     #[inline]
     pub fn update(
         &self,
@@ -154,7 +154,12 @@ impl SelfPage {
     /// hardware counter with the given RDPMC number. Returns `None` if the page changed during the
     /// read; the caller retries.
     #[inline]
-    pub fn read(&self, pmd: u16, thread: u64, rdpmc: impl FnOnce(u32) -> u64) -> Option<Reading> {
+    pub fn read(
+        &self,
+        pmd: u16,
+        thread: u64,
+        rdpmc: impl FnOnce(u32) -> u64,
+    ) -> Option<SelfPageReading> {
         // C: the acquire load pairs with B, the release store of the writer.
         let before = self.sequence_flags.load_acquire();
         if before & 1 != 0 {
@@ -174,7 +179,7 @@ impl SelfPage {
         flags: u32,
         thread: u64,
         rdpmc: impl FnOnce(u32) -> u64,
-    ) -> Reading {
+    ) -> SelfPageReading {
         let nr = self.nr.load_relaxed() as usize;
         for counter in self.counters.iter().take(nr) {
             let what = counter.rdpmc_pmd_width.load_relaxed();
@@ -183,21 +188,21 @@ impl SelfPage {
             }
             let sum = counter.sum.load_relaxed();
             // RDPMC reads this counter only on the CPU that runs the thread `owner` of the page.
-            let own = flags & RDPMC != 0 && self.owner.load_relaxed() == thread;
-            return match (flags & COUNTING != 0, own) {
-                (false, _) => Reading::Value(sum),
-                (true, false) => Reading::UseSyscall,
+            let own = flags & FLAG_RDPMC_ALLOWED != 0 && self.owner.load_relaxed() == thread;
+            return match (flags & FLAG_COUNTING != 0, own) {
+                (false, _) => SelfPageReading::Value(sum),
+                (true, false) => SelfPageReading::UseSyscall,
                 (true, true) => {
                     let mask = match what >> 48 {
                         width @ 1..=63 => (1u64 << width) - 1,
                         _ => u64::MAX,
                     };
                     let moved = rdpmc(what as u32).wrapping_sub(counter.start.load_relaxed());
-                    Reading::Value(sum.wrapping_add(moved & mask))
+                    SelfPageReading::Value(sum.wrapping_add(moved & mask))
                 }
             };
         }
-        Reading::UseSyscall
+        SelfPageReading::UseSyscall
     }
 
     /// Reader: returns the ticks of the time stamp counter during which the context was in a PMU.
@@ -211,7 +216,7 @@ impl SelfPage {
             return None;
         }
         let mut sum = self.tsc_sum.load_relaxed();
-        if (before >> 32) as u32 & COUNTING != 0 {
+        if (before >> 32) as u32 & FLAG_COUNTING != 0 {
             sum = sum.wrapping_add(tsc().wrapping_sub(self.tsc_start.load_relaxed()));
         }
         // D: the acquire fence pairs with A, the write barrier of the writer.

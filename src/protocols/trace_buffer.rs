@@ -16,9 +16,9 @@ pub const RECORDS: usize = 4096;
 /// Size of `struct perftrace_record` in 8-byte words.
 pub const HEAD_WORDS: usize = 2;
 /// Marker number of a padding record, which only fills space.
-pub const PAD: u16 = 0xffff;
+pub const PAD_RECORD: u16 = 0xffff;
 /// Marker number of a record that reports how many events were lost.
-pub const LOST: u16 = 0xfffe;
+pub const LOST_RECORD: u16 = 0xfffe;
 
 /// Indices of a buffer's counts in its first page, in words of 8 bytes.
 pub mod count {
@@ -189,7 +189,7 @@ impl<'a, F: Fn(usize) -> Option<&'a Word>> Writer<'a, F> {
         let now_lost = lost.load_relaxed();
         let tells = now_lost != told.load_relaxed();
         let words = N.wrapping_add(2);
-        // Maximum number of bytes that `record` and a `LOST` record need, including the padding
+        // Maximum number of bytes that `record` and a LOST record need, including the padding
         // records that may have to fill the end of the buffer.
         let most = words.wrapping_mul(2).wrapping_add(6).wrapping_mul(8) as u64;
         let [.., tail] = self.counts;
@@ -201,7 +201,7 @@ impl<'a, F: Fn(usize) -> Option<&'a Word>> Writer<'a, F> {
             return true;
         }
         if tells {
-            let first = header(LOST, 3, record.thread);
+            let first = header(LOST_RECORD, 3, record.thread);
             self.append(&[first, record.time, now_lost]);
             told.store_relaxed(now_lost);
         }
@@ -220,7 +220,7 @@ impl<'a, F: Fn(usize) -> Option<&'a Word>> Writer<'a, F> {
         let nr = first.len().wrapping_add(second.len());
         let to_end = (self.bytes as usize).wrapping_sub(self.place(at)) / 8;
         if to_end < nr {
-            self.put(at, header(PAD, to_end, 0));
+            self.put(at, header(PAD_RECORD, to_end, 0));
             at = at.wrapping_add((to_end as u64).wrapping_mul(8));
         }
         for word in first.iter().chain(second) {
@@ -244,7 +244,7 @@ impl<'a, F: Fn(usize) -> Option<&'a Word>> Writer<'a, F> {
             // write the new record at the end of the buffer.
             let begin = end.wrapping_sub(room);
             self.lower_reserve(reserve, begin);
-            self.put(begin, header(PAD, (room / 8) as usize, 0));
+            self.put(begin, header(PAD_RECORD, (room / 8) as usize, 0));
             end = begin;
         }
         let begin = end.wrapping_sub(bytes);

@@ -35,7 +35,7 @@ use base::access::Identity;
 use base::address_space::Mm;
 use base::global_mutex;
 use base::task::{for_each_task, Pid, TaskRef};
-use base::tracepoint::{Handler, Probes, TaskNew};
+use base::tracepoint::{EventHandler, Probes, TaskNew};
 
 global_mutex! {
     /// The tracepoint probe that reports new processes that share the memory of a traced process.
@@ -48,8 +48,8 @@ global_mutex! {
 /// attached when the first process attaches to the device.
 pub(crate) struct SharedMemoryProbe;
 
-impl Handler<TaskNew<'_>> for SharedMemoryProbe {
-    fn on(&self, event: TaskNew<'_>) {
+impl EventHandler<TaskNew<'_>> for SharedMemoryProbe {
+    fn handle_event(&self, event: TaskNew<'_>) {
         if event.shares {
             queue_shared_work(event.task);
         }

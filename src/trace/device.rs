@@ -26,7 +26,7 @@ use protocols::structure::FromBytes;
 use protocols::trace_buffer::BufferRange;
 use trace_rules::abi::{
     self, call, Attach, Create, Describe, Info, Marker, Markers, Notify, Process, Read, Release,
-    Room, FILTER_MAX, NO_MARKER_NUMBER, NR_MARKERS,
+    Room, MAX_FILTER_BYTES, NO_MARKER_NUMBER, NR_MARKERS,
 };
 
 use crate::buffer::Buffer;
@@ -405,7 +405,7 @@ fn register(key: u64, arg: UserPtr, on: bool) -> Result {
 fn create(opened: &DeviceFile, arg: UserPtr) -> Result {
     let mut create: Create = read_sized_structure(arg)?;
     let nr = create.filter_bytes as usize;
-    if nr > FILTER_MAX {
+    if nr > MAX_FILTER_BYTES {
         return Err(E2BIG);
     }
     let program = read_all::<u8>(create.filter, nr)?;

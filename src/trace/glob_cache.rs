@@ -8,7 +8,7 @@
 use kernel::alloc::KVVec;
 use kernel::prelude::*;
 use protocols::filter;
-use trace_rules::abi::{FIELDS_MAX, NAME_MAX, NR_MARKERS};
+use trace_rules::abi::{MAX_FIELDS_BYTES, MAX_NAME_BYTES, NR_MARKERS};
 
 use crate::page::GFP_NO_OOM;
 use base::account::MemoryCharge;
@@ -16,13 +16,13 @@ use base::account::MemoryCharge;
 /// A copy of a trace's globs, with which names are matched while `TRACING` is not held.
 pub(crate) struct TraceGlobs {
     pub(crate) id: u64,
-    globs: [u8; FIELDS_MAX],
+    globs: [u8; MAX_FIELDS_BYTES],
     paused: bool,
 }
 
 impl TraceGlobs {
     /// Creates a copy of the globs of the trace `id`. `paused` is set if the trace is paused.
-    pub(crate) fn new(id: u64, globs: [u8; FIELDS_MAX], paused: bool) -> Self {
+    pub(crate) fn new(id: u64, globs: [u8; MAX_FIELDS_BYTES], paused: bool) -> Self {
         Self { id, globs, paused }
     }
 
@@ -33,7 +33,7 @@ impl TraceGlobs {
 
     /// Returns whether a marker's name matches the globs, even if the trace was paused.
     pub(crate) fn matches(&self, marker: &[u8]) -> bool {
-        filter::globs(filter::text(&self.globs).unwrap_or(b""), marker)
+        filter::matches_any_glob(filter::text(&self.globs).unwrap_or(b""), marker)
     }
 }
 
@@ -51,14 +51,14 @@ const MAX_PROBES: usize = 16;
 struct Bucket {
     length: u8,
     wanted: bool,
-    name: [u8; NAME_MAX],
+    name: [u8; MAX_NAME_BYTES],
 }
 
 impl Bucket {
     const FREE: Self = Self {
         length: 0,
         wanted: false,
-        name: [0; NAME_MAX],
+        name: [0; MAX_NAME_BYTES],
     };
 
     fn name(&self) -> &[u8] {

@@ -16,7 +16,7 @@ use crate::stats;
 use base::clock::Clock;
 use base::preempt::NoPreempt;
 use base::tracepoint::{Abi, SchedSwitch, SysEnter, SysExit};
-use base::tracepoint::{Handler, Probes};
+use base::tracepoint::{EventHandler, Probes};
 use base::{cpu, task};
 use protocols::sync::Word;
 
@@ -138,8 +138,8 @@ fn pack_u32_pair(first: u32, second: u32) -> u64 {
     u64::from(first) | u64::from(second) << 32
 }
 
-impl Handler<SchedSwitch<'_>> for KernelEvents {
-    fn on(&self, event: SchedSwitch<'_>) {
+impl EventHandler<SchedSwitch<'_>> for KernelEvents {
+    fn handle_event(&self, event: SchedSwitch<'_>) {
         let (before, after) = (event.before, event.next);
         let fields = [
             pack_u32_pair(before.pid(), after.pid()),
@@ -149,8 +149,8 @@ impl Handler<SchedSwitch<'_>> for KernelEvents {
     }
 }
 
-impl Handler<SysEnter<'_>> for KernelEvents {
-    fn on(&self, event: SysEnter<'_>) {
+impl EventHandler<SysEnter<'_>> for KernelEvents {
+    fn handle_event(&self, event: SysEnter<'_>) {
         let _preempt = NoPreempt::new();
         // A text field of a record consists of the bytes of the text and a NUL. Zeros fill the rest
         // of the field's last 64-bit word.
@@ -163,8 +163,8 @@ impl Handler<SysEnter<'_>> for KernelEvents {
     }
 }
 
-impl Handler<SysExit<'_>> for KernelEvents {
-    fn on(&self, event: SysExit<'_>) {
+impl EventHandler<SysExit<'_>> for KernelEvents {
+    fn handle_event(&self, event: SysExit<'_>) {
         let _preempt = NoPreempt::new();
         self.write(2, [event.result as u64]);
     }

@@ -6,7 +6,7 @@
 
 use kernel::prelude::*;
 
-use crate::driver::{Instance, Spec};
+use crate::driver::{CounterSpec, Instance};
 use base::self_stat::{CostTimer, ModuleStats};
 
 const STAT_EVENTS_LOST: usize = 0;
@@ -28,17 +28,17 @@ pub(crate) struct TraceStats {
 impl TraceStats {
     /// Adds the counters. Called once, from module init, before any code can update the statistics.
     pub(crate) fn new() -> Result<Self> {
-        let lost = Instance::add_if_room(&Spec {
+        let lost = Instance::add_if_room(&CounterSpec {
             help: c"Kernel events lost because the buffer of a trace was full",
-            ..Spec::counter(c"perfcounters/tracing/lost")
+            ..CounterSpec::counter(c"perfcounters/tracing/lost")
         })?;
-        let faults = Instance::add_if_room(&Spec {
+        let faults = Instance::add_if_room(&CounterSpec {
             help: c"Page faults in mappings of /dev/perftrace",
-            ..Spec::counter(c"perfcounters/tracing/faults")
+            ..CounterSpec::counter(c"perfcounters/tracing/faults")
         })?;
-        let fault_time = Instance::add_if_room(&Spec {
+        let fault_time = Instance::add_if_room(&CounterSpec {
             help: c"Time in page faults of mappings of /dev/perftrace",
-            ..Spec::nanoseconds(c"perfcounters/tracing/fault_time")
+            ..CounterSpec::nanoseconds(c"perfcounters/tracing/fault_time")
         })?;
         let slots = [
             (STAT_EVENTS_LOST, lost.counter()),

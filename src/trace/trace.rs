@@ -136,9 +136,9 @@ pub(crate) struct Trace {
     pub(crate) owner: u32,
     /// Limit, in milliseconds, for the time that a thread waits for room in a full buffer.
     pub(crate) wait_ms: u32,
-    pub(crate) name: [u8; abi::NAME_MAX],
+    pub(crate) name: [u8; abi::MAX_NAME_BYTES],
     /// Globs that select the markers whose events the trace records.
-    pub(crate) globs: [u8; abi::FIELDS_MAX],
+    pub(crate) globs: [u8; abi::MAX_FIELDS_BYTES],
     /// The cache that stores which marker names match `globs`.
     pub(crate) glob_cache: GlobCache,
     /// The page with the filter program, which processes map. `None` if the trace has no filter.

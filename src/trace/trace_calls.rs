@@ -435,7 +435,7 @@ pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(FileTraceRef
             .split(|byte| *byte == b' ')
             .filter(|g| g.starts_with(b"kernel:"))
     };
-    let wants = |name: &[u8]| kernels().any(|glob| filter::glob(glob, name));
+    let wants = |name: &[u8]| kernels().any(|glob| filter::matches_glob(glob, name));
     // Declare `going`, which has the probes, before `TRACING` is taken. If the function fails, the
     // probes are then dropped after `TRACING` is released. A drop detaches the probes and waits
     // until none is running.

@@ -4,8 +4,8 @@
 
 #[path = "../../include/linux/perfcounters.rs"]
 mod perfcounters;
-use perfcounters::{Counter, Group};
-use protocols::ring::{Page, Shared, Writer};
+use perfcounters::{Counter, UpdateGroup};
+use protocols::ring::{RingStatePage, RingWriter, SharedRing};
 use protocols::sync::Word;
 
 /// Repeats its argument four times, like `REPEAT_4` of bench_main.c.
@@ -39,7 +39,7 @@ operation!(
     (a, b),
     delta,
     {
-        let _group = Group::begin();
+        let _group = UpdateGroup::begin();
         a.add(delta);
         b.add(delta);
     }
@@ -52,7 +52,7 @@ const DATA: usize = 64;
 
 /// Writes a record that is as large as a sample of pfm_ring.
 #[inline(never)]
-fn write(writer: &mut Writer, ring: &Shared<'_>) {
+fn write(writer: &mut RingWriter, ring: &SharedRing<'_>) {
     writer.write(ring, 1, &[&[0x1234; 7]]);
 }
 
@@ -61,19 +61,19 @@ fn write(writer: &mut Writer, ring: &Shared<'_>) {
 /// # Safety
 ///
 /// `memory` points to the `DATA + RING / 8` words of a ring, which no other code accesses.
-unsafe fn ring<'a>(memory: *mut u64, flags: u32) -> (Writer, Shared<'a>) {
-    // SAFETY: The caller passes `DATA + RING / 8` words that no other code accesses. `Page` is in
-    // the first `DATA / 2` words, the tail is word `DATA / 2`, and the data are the last `RING /
-    // 8`. The page, the tail and the data consist of 64-bit words: they are aligned, and any
-    // content is valid.
+unsafe fn ring<'a>(memory: *mut u64, flags: u32) -> (RingWriter, SharedRing<'a>) {
+    // SAFETY: The caller passes `DATA + RING / 8` words that no other code accesses.
+    // `RingStatePage` is in the first `DATA / 2` words, the tail is word `DATA / 2`, and the data
+    // are the last `RING / 8`. The page, the tail and the data consist of 64-bit words: they are
+    // aligned, and any content is valid.
     let shared = unsafe {
-        Shared {
-            page: &*memory.cast::<Page>(),
+        SharedRing {
+            page: &*memory.cast::<RingStatePage>(),
             tail: &*memory.add(DATA / 2).cast::<Word>(),
             data: core::slice::from_raw_parts(memory.add(DATA).cast(), RING / 8),
         }
     };
-    (Writer::new(flags, RING as u64, 0), shared)
+    (RingWriter::new(flags, RING as u64, 0), shared)
 }
 
 #[no_mangle]

@@ -18,7 +18,7 @@ use kernel::time::{Delta, Instant, Monotonic};
 
 #[path = "../../include/linux/perfcounters.rs"]
 mod perfcounters;
-use perfcounters::{Group, Instance, Kind, Spec, Unit};
+use perfcounters::{CounterSpec, Instance, Kind, Unit, UpdateGroup};
 
 module! {
     type: SampleRust,
@@ -45,17 +45,17 @@ struct Counters {
 impl Counters {
     fn new() -> Self {
         Self {
-            ticks: Instance::add(&Spec::counter(c"sample_rust/ticks")),
-            requests: Instance::add(&Spec {
+            ticks: Instance::add(&CounterSpec::counter(c"sample_rust/ticks")),
+            requests: Instance::add(&CounterSpec {
                 help: c"Requests completed",
-                ..Spec::counter(c"sample_rust/requests")
+                ..CounterSpec::counter(c"sample_rust/requests")
             }),
-            bytes: Instance::add(&Spec {
+            bytes: Instance::add(&CounterSpec {
                 help: c"Bytes transferred by completed requests",
                 unit: Unit::Bytes,
-                ..Spec::counter(c"sample_rust/bytes")
+                ..CounterSpec::counter(c"sample_rust/bytes")
             }),
-            latency: Instance::add(&Spec {
+            latency: Instance::add(&CounterSpec {
                 name: c"sample_rust/latency",
                 help: c"Latency of requests",
                 kind: Kind::Histogram,
@@ -63,17 +63,17 @@ impl Counters {
                 exponent: -9,
                 nr_slots: LATENCY_BUCKETS,
             }),
-            last: Instance::add(&Spec {
+            last: Instance::add(&CounterSpec {
                 help: c"Size of the last transfer",
                 kind: Kind::Gauge,
                 unit: Unit::Bytes,
-                ..Spec::counter(c"sample_rust/last")
+                ..CounterSpec::counter(c"sample_rust/last")
             }),
-            largest: Instance::add(&Spec {
+            largest: Instance::add(&CounterSpec {
                 help: c"Largest transfer",
                 kind: Kind::Peak,
                 unit: Unit::Bytes,
-                ..Spec::counter(c"sample_rust/largest")
+                ..CounterSpec::counter(c"sample_rust/largest")
             }),
         }
     }
@@ -86,7 +86,7 @@ impl Counters {
 
         // The updates of a group are atomic for readers: no snapshot shows one of the two updates
         // without the other.
-        let group = Group::begin();
+        let group = UpdateGroup::begin();
         self.requests.counter().add(1);
         self.bytes.counter().add(bytes);
         drop(group);
@@ -94,14 +94,14 @@ impl Counters {
         // A single update through the handle is one instruction.
         self.latency
             .counter()
-            .hist(LATENCY_BUCKETS.into(), latency.as_nanos());
+            .count_in_histogram(LATENCY_BUCKETS.into(), latency.as_nanos());
 
         // A request transfers its data and then its status. Each transfer sets the gauge `last` of
         // this CPU to the size of the transfer, and raises the peak `largest` if the size is
         // larger.
         for size in [bytes, STATUS_BYTES] {
             self.last.counter().set(size);
-            self.largest.counter().peak(size);
+            self.largest.counter().raise_peak(size);
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use kernel::prelude::*;
 use provider::probe::SignalDeliver;
-use provider::{Handler, Instance, InstanceSpec, Probes};
+use provider::{EventHandler, Instance, InstanceSpec, Probes};
 
 module! {
     type: Provider,
@@ -38,8 +38,8 @@ impl kernel::Module for Provider {
     }
 }
 
-impl Handler<SignalDeliver<'_>> for Counts {
-    fn on(&self, signal: SignalDeliver<'_>) {
+impl EventHandler<SignalDeliver<'_>> for Counts {
+    fn handle_event(&self, signal: SignalDeliver<'_>) {
         self.all.counter().add(1);
         if signal.number == USR1 {
             self.usr1.counter().add(1);

@@ -16,7 +16,9 @@ use core::pin::Pin;
 use kernel::prelude::*;
 use provider::block::{BlockDevice, BlockOperation, DeviceName, Request};
 use provider::probe::{BlockComplete, BlockDone};
-use provider::{Group, Handler, Instance, InstanceSpec, Key, KeyedCounters, Probes, Unit};
+use provider::{
+    EventHandler, Instance, InstanceSpec, Key, KeyedCounters, Probes, Unit, UpdateGroup,
+};
 
 module! {
     type: Provider,
@@ -73,10 +75,12 @@ impl DirectionCounters {
     }
 
     fn complete(&self, ns: i64) {
-        let _group = Group::begin();
+        let _group = UpdateGroup::begin();
         self.requests.counter().add(1);
         self.time.counter().add(ns);
-        self.latency.counter().hist(u32::from(LATENCY_BUCKETS), ns);
+        self.latency
+            .counter()
+            .count_in_histogram(u32::from(LATENCY_BUCKETS), ns);
     }
 }
 
@@ -95,7 +99,7 @@ impl DiskCounters {
     }
 
     fn complete_flush(&self, ns: i64) {
-        let _group = Group::begin();
+        let _group = UpdateGroup::begin();
         self.flushes.counter().add(1);
         self.flush_time.counter().add(ns);
     }
@@ -152,8 +156,8 @@ impl kernel::Module for Provider {
     }
 }
 
-impl Handler<BlockComplete<'_>> for Counts {
-    fn on(&self, event: BlockComplete<'_>) {
+impl EventHandler<BlockComplete<'_>> for Counts {
+    fn handle_event(&self, event: BlockComplete<'_>) {
         let operation = event.request.operation();
         if operation == BlockOperation::Flush && event.request.is_step_of_flush_sequence() {
             // This flush was created by the block layer itself. The block layer accounts the flush
@@ -175,8 +179,8 @@ impl Handler<BlockComplete<'_>> for Counts {
     }
 }
 
-impl Handler<BlockDone<'_>> for Counts {
-    fn on(&self, event: BlockDone<'_>) {
+impl EventHandler<BlockDone<'_>> for Counts {
+    fn handle_event(&self, event: BlockDone<'_>) {
         if !event.request.is_accounted() || event.request.is_step_of_flush_sequence() {
             return;
         }

@@ -10,7 +10,7 @@ use core::pin::Pin;
 
 use kernel::prelude::*;
 use provider::probe::{self, IrqEntry, SoftirqEntry};
-use provider::{Handler, Instance, InstanceSpec, Key, KeyedCounters, Probes};
+use provider::{EventHandler, Instance, InstanceSpec, Key, KeyedCounters, Probes};
 
 module! {
     type: Provider,
@@ -45,8 +45,8 @@ macro_rules! vectors {
             }
         }
 
-        $(impl Handler<probe::$event<'_>> for Counts {
-            fn on(&self, _: probe::$event<'_>) {
+        $(impl EventHandler<probe::$event<'_>> for Counts {
+            fn handle_event(&self, _: probe::$event<'_>) {
                 self.vectors.$field.counter().add(1);
             }
         })*
@@ -107,8 +107,8 @@ impl kernel::Module for Provider {
     }
 }
 
-impl Handler<IrqEntry<'_>> for Counts {
-    fn on(&self, event: IrqEntry<'_>) {
+impl EventHandler<IrqEntry<'_>> for Counts {
+    fn handle_event(&self, event: IrqEntry<'_>) {
         if !event.action.is_first_of_line(event.irq) {
             return;
         }
@@ -123,8 +123,8 @@ impl Handler<IrqEntry<'_>> for Counts {
     }
 }
 
-impl Handler<SoftirqEntry<'_>> for Counts {
-    fn on(&self, event: SoftirqEntry<'_>) {
+impl EventHandler<SoftirqEntry<'_>> for Counts {
+    fn handle_event(&self, event: SoftirqEntry<'_>) {
         if let Some(softirq) = self.softirqs.get(event.vector as usize) {
             softirq.counter().add(1);
         }

@@ -8,7 +8,7 @@
 
 use kernel::prelude::*;
 use provider::probe::{PageFaultKernel, PageFaultUser};
-use provider::{Handler, Instance, InstanceSpec, Probes};
+use provider::{EventHandler, Instance, InstanceSpec, Probes};
 
 module! {
     type: Provider,
@@ -46,14 +46,14 @@ impl kernel::Module for Provider {
     }
 }
 
-impl Handler<PageFaultUser<'_>> for Counts {
-    fn on(&self, _: PageFaultUser<'_>) {
+impl EventHandler<PageFaultUser<'_>> for Counts {
+    fn handle_event(&self, _: PageFaultUser<'_>) {
         self.user.counter().add(1);
     }
 }
 
-impl Handler<PageFaultKernel<'_>> for Counts {
-    fn on(&self, _: PageFaultKernel<'_>) {
+impl EventHandler<PageFaultKernel<'_>> for Counts {
+    fn handle_event(&self, _: PageFaultKernel<'_>) {
         self.kernel.counter().add(1);
     }
 }

@@ -25,7 +25,8 @@ use kernel::prelude::*;
 use provider::net::{DropPoint, Interface, InterfaceListener, RtnlLock};
 use provider::probe::{NetDrop, NetReceive, NetXmit};
 use provider::{
-    Group, Handler, Instance, InstanceSpec, Key, KeyedCounters, ListeningProbes, Probes, Unit,
+    EventHandler, Instance, InstanceSpec, Key, KeyedCounters, ListeningProbes, Probes, Unit,
+    UpdateGroup,
 };
 
 module! {
@@ -168,13 +169,13 @@ impl Counts {
     }
 }
 
-impl Handler<NetReceive<'_>> for Counts {
-    fn on(&self, event: NetReceive<'_>) {
+impl EventHandler<NetReceive<'_>> for Counts {
+    fn handle_event(&self, event: NetReceive<'_>) {
         let traffic = event
             .interface
             .and_then(|interface| self.traffic(interface));
         if let Some(received) = traffic.and_then(|traffic| traffic.received.as_ref()) {
-            let _group = Group::begin();
+            let _group = UpdateGroup::begin();
             received.packets.counter().add(1);
             received
                 .bytes
@@ -190,8 +191,8 @@ const NETDEV_TX_BUSY: i32 = 0x10;
 /// the packet was passed, has dropped a packet. The upper interface counts its own packet as sent.
 const NET_XMIT_CN: i32 = 2;
 
-impl Handler<NetXmit<'_>> for Counts {
-    fn on(&self, event: NetXmit<'_>) {
+impl EventHandler<NetXmit<'_>> for Counts {
+    fn handle_event(&self, event: NetXmit<'_>) {
         if event.result == NETDEV_TX_BUSY {
             // The packet stays in the queue, and the kernel passes it to the driver again.
             return;
@@ -199,7 +200,7 @@ impl Handler<NetXmit<'_>> for Counts {
         let Some(traffic) = self.traffic(event.interface) else {
             return;
         };
-        let _group = Group::begin();
+        let _group = UpdateGroup::begin();
         if matches!(event.result, 0 | NET_XMIT_CN) {
             traffic.tx_packets.counter().add(1);
             traffic.tx_bytes.counter().add(i64::from(event.bytes));
@@ -209,8 +210,8 @@ impl Handler<NetXmit<'_>> for Counts {
     }
 }
 
-impl Handler<NetDrop<'_>> for Counts {
-    fn on(&self, event: NetDrop<'_>) {
+impl EventHandler<NetDrop<'_>> for Counts {
+    fn handle_event(&self, event: NetDrop<'_>) {
         let traffic = match event.at {
             None => None,
             Some((DropPoint::Backlog, interface)) => self.traffic(interface),

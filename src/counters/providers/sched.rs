@@ -9,7 +9,7 @@ use kernel::prelude::*;
 use provider::probe::{
     ProcessExec, ProcessExit, SchedMigrate, SchedSwitch, SchedWakeup, SchedWakeupNew, TaskNew,
 };
-use provider::{Handler, Instance, InstanceSpec, Probes};
+use provider::{EventHandler, Instance, InstanceSpec, Probes};
 
 module! {
     type: Provider,
@@ -71,8 +71,8 @@ impl kernel::Module for Provider {
     }
 }
 
-impl Handler<SchedSwitch<'_>> for Counts {
-    fn on(&self, event: SchedSwitch<'_>) {
+impl EventHandler<SchedSwitch<'_>> for Counts {
+    fn handle_event(&self, event: SchedSwitch<'_>) {
         self.switches.counter().add(1);
         if event.preempted {
             self.preemptions.counter().add(1);
@@ -80,38 +80,38 @@ impl Handler<SchedSwitch<'_>> for Counts {
     }
 }
 
-impl Handler<SchedWakeup<'_>> for Counts {
-    fn on(&self, _: SchedWakeup<'_>) {
+impl EventHandler<SchedWakeup<'_>> for Counts {
+    fn handle_event(&self, _: SchedWakeup<'_>) {
         self.wakeups.counter().add(1);
     }
 }
 
-impl Handler<SchedWakeupNew<'_>> for Counts {
-    fn on(&self, _: SchedWakeupNew<'_>) {
+impl EventHandler<SchedWakeupNew<'_>> for Counts {
+    fn handle_event(&self, _: SchedWakeupNew<'_>) {
         self.wakeups.counter().add(1);
     }
 }
 
-impl Handler<SchedMigrate<'_>> for Counts {
-    fn on(&self, _: SchedMigrate<'_>) {
+impl EventHandler<SchedMigrate<'_>> for Counts {
+    fn handle_event(&self, _: SchedMigrate<'_>) {
         self.migrations.counter().add(1);
     }
 }
 
-impl Handler<TaskNew<'_>> for Counts {
-    fn on(&self, _: TaskNew<'_>) {
+impl EventHandler<TaskNew<'_>> for Counts {
+    fn handle_event(&self, _: TaskNew<'_>) {
         self.forks.counter().add(1);
     }
 }
 
-impl Handler<ProcessExec<'_>> for Counts {
-    fn on(&self, _: ProcessExec<'_>) {
+impl EventHandler<ProcessExec<'_>> for Counts {
+    fn handle_event(&self, _: ProcessExec<'_>) {
         self.execs.counter().add(1);
     }
 }
 
-impl Handler<ProcessExit<'_>> for Counts {
-    fn on(&self, _: ProcessExit<'_>) {
+impl EventHandler<ProcessExit<'_>> for Counts {
+    fn handle_event(&self, _: ProcessExit<'_>) {
         self.exits.counter().add(1);
     }
 }

@@ -13,7 +13,7 @@ use core::pin::Pin;
 
 use kernel::prelude::*;
 use provider::probe::{Abi, SysEnter};
-use provider::{Handler, Instance, InstanceSpec, Key, KeyedCounters, Probes};
+use provider::{EventHandler, Instance, InstanceSpec, Key, KeyedCounters, Probes};
 
 module! {
     type: Provider,
@@ -123,8 +123,8 @@ impl Counts {
     }
 }
 
-impl Handler<SysEnter<'_>> for Counts {
-    fn on(&self, event: SysEnter<'_>) {
+impl EventHandler<SysEnter<'_>> for Counts {
+    fn handle_event(&self, event: SysEnter<'_>) {
         let abi = event.abi();
         let instance = event.index(abi).and_then(|index| match abi {
             Abi::X86_64 => self.x86_64.get(index)?.as_ref(),

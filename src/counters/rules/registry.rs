@@ -14,9 +14,9 @@
 //!
 //! If a name is added again and its slots do not fit at its old number, the name gets another
 //! number, and the old number stays without an instance. A number that one name has had is never
-//! given to another name. This module implements the rules for names and numbers. A [`Store`] holds
-//! the descriptors, zeroes counters and allocates memory. The kernel implements `Store` with pages,
-//! and the tests with vectors.
+//! given to another name. This module implements the rules for names and numbers. A
+//! [`RegistryStore`] holds the descriptors, zeroes counters and allocates memory. The kernel
+//! implements `RegistryStore` with pages, and the tests with vectors.
 //!
 //! All functions of the registry are called in process context, with the lock of the registry held.
 //! Readers take no lock; they detect changes by `protocols::generation`.
@@ -34,18 +34,18 @@ use crate::spec::Spec;
 /// has one name on average, so adding the 60,000th name takes no longer than adding the 10th. The
 /// hash has a secret key, so that users cannot choose names that share a chain.
 /// `tools/counters-rules/tests/probes.rs` counts the steps of a search.
-pub const BUCKETS: u32 = MAX_INSTANCES;
+pub const NR_HASH_BUCKETS: u32 = MAX_INSTANCES;
 
 /// The storage of a registry.
 ///
-/// The registry uses only slots for which [`Store::grow`] has provided memory. A chain link that
-/// was never stored is 0, which ends the chain: no instance has the number 0.
-pub trait Store {
+/// The registry uses only slots for which [`RegistryStore::grow`] has provided memory. A chain link
+/// that was never stored is 0, which ends the chain: no instance has the number 0.
+pub trait RegistryStore {
     /// Provides counters, descriptors and chain links for the slots `0..slots`. New counters,
     /// descriptors and links are zero. On failure the existing slots are unchanged.
     fn grow(&mut self, slots: u32) -> Result<(), Error>;
     /// Returns the number of the first instance in the hash chain `bucket`; 0 if the chain is
-    /// empty. `bucket` is below [`BUCKETS`].
+    /// empty. `bucket` is below [`NR_HASH_BUCKETS`].
     fn head(&self, bucket: u32) -> u32;
     /// Sets the first instance of the hash chain `bucket`.
     fn set_head(&mut self, bucket: u32, instance: u32);
@@ -89,7 +89,7 @@ pub struct Registry<S> {
     store: S,
 }
 
-impl<S: Store> Registry<S> {
+impl<S: RegistryStore> Registry<S> {
     /// Creates an empty registry. `key` is a random hash key. A user who can choose the name of a
     /// device, and thereby of an instance, cannot predict the hash chain of the name without `key`.
     pub fn new(layout: Layout, key: (u64, u64), mut store: S) -> Result<Self, Error> {
@@ -125,10 +125,10 @@ impl<S: Store> Registry<S> {
     ///
     /// # Errors
     ///
-    /// [`Error::Exists`], [`Error::Full`], and the errors of [`Spec::check`] and [`Store::grow`].
-    /// [`Error::UpdatesInFlight`] if updates of the dormant instance may still be running. After
-    /// `UpdatesInFlight` the caller may release the registry's lock, wait for the end of the
-    /// updates, and try again.
+    /// [`Error::Exists`], [`Error::Full`], and the errors of [`Spec::check`] and
+    /// [`RegistryStore::grow`]. [`Error::UpdatesInFlight`] if updates of the dormant instance may
+    /// still be running. After `UpdatesInFlight` the caller may release the registry's lock, wait
+    /// for the end of the updates, and try again.
     pub fn add(&mut self, spec: &Spec<'_>) -> Result<u32, Error> {
         let wanted = spec.check()?;
         let bucket = self.bucket(wanted.name());
@@ -238,7 +238,7 @@ impl<S: Store> Registry<S> {
     }
 
     /// Gives an instance the number `first`, which [`Self::allocate_slots`] returned. Called
-    /// between [`Store::begin_change`] and [`Store::end_change`].
+    /// between [`RegistryStore::begin_change`] and [`RegistryStore::end_change`].
     fn publish(&mut self, bucket: u32, first: u32, mut desc: Desc) {
         self.next_slot = first.wrapping_add(u32::from(desc.nr_slots));
         desc.instance = first;
@@ -285,6 +285,6 @@ impl<S: Store> Registry<S> {
         #[expect(deprecated, reason = "as for the import: the only keyed hash in core")]
         let mut hasher = SipHasher::new_with_keys(self.key.0, self.key.1);
         hasher.write(name);
-        (hasher.finish() % u64::from(BUCKETS)) as u32
+        (hasher.finish() % u64::from(NR_HASH_BUCKETS)) as u32
     }
 }

@@ -11,7 +11,7 @@ use kernel::prelude::*;
 use perfmon_rules::allocator::Allocator;
 use perfmon_rules::claims::RegisterMask;
 use perfmon_rules::event_sets::{RunningMoments, SetRuns};
-use perfmon_rules::period::Attr;
+use perfmon_rules::period::SamplingAttributes;
 use perfmon_rules::register_bitmap::{PmdSet, RegisterBitmap};
 use perfmon_rules::register_memory::{MemorySize, RegisterMemory};
 
@@ -78,7 +78,7 @@ pub(crate) struct EventSet {
     /// The conditions under which a run of the set ends, and the number and duration of its runs.
     pub(crate) runs: SetRuns,
     /// The sampling attributes of the PMDs that sample, sorted by PMD number.
-    pub(crate) attrs: KVec<Attr>,
+    pub(crate) attrs: KVec<SamplingAttributes>,
     /// The run statistics of the PMDs that count (do not sample).
     pub(crate) moments: KVec<RunningMoments>,
     /// The bytes that are charged for this set.
@@ -109,7 +109,7 @@ impl EventSet {
     pub(crate) fn move_to(
         &mut self,
         room: &mut RegisterMemory<KmallocHeap>,
-        attrs: &mut KVec<Attr>,
+        attrs: &mut KVec<SamplingAttributes>,
         moments: &mut KVec<RunningMoments>,
     ) {
         self.registers.move_to(room);
@@ -124,13 +124,13 @@ impl EventSet {
     }
 
     /// Returns the sampling attributes of a PMD, or `None` if the PMD does not sample.
-    pub(crate) fn attr(&self, pmd: u16) -> Option<&Attr> {
+    pub(crate) fn attr(&self, pmd: u16) -> Option<&SamplingAttributes> {
         self.attrs.iter().find(|attr| attr.pmd == pmd)
     }
 
     /// Configures a PMD to sample. The caller has allocated memory for the sampling attributes of
     /// the PMD with `grow_set()`.
-    pub(crate) fn set_sampling(&mut self, new: Attr) {
+    pub(crate) fn set_sampling(&mut self, new: SamplingAttributes) {
         let mut at = 0usize;
         while let Some(moments) = self.moments.get(at) {
             if moments.pmd == new.pmd {

@@ -13,7 +13,7 @@
 use kernel::sync::aref::ARef;
 use kernel::task::Task;
 use perfmon_rules::abi::{self, action};
-use perfmon_rules::period::{is_virtual, Attr};
+use perfmon_rules::period::{is_virtual, SamplingAttributes};
 use perfmon_rules::register_bitmap::PmdSet;
 
 use crate::contexts::context::{Context, ContextState};
@@ -93,7 +93,7 @@ impl Context {
         (overflow.lost, overflow.throttled) = (unreported.lost, unreported.time);
         let Sampling { values, buffer, .. } = sampling;
         let mut last = PmdSet::default();
-        let pend = |attr: &&mut Attr| pending.intersects(&attr.pmd_set);
+        let pend = |attr: &&mut SamplingAttributes| pending.intersects(&attr.pmd_set);
         for attr in set.attrs.iter_mut().filter(pend) {
             if attr.count_down(1) {
                 last.add(&attr.pmd_set);
@@ -143,7 +143,7 @@ impl Context {
     #[inline]
     fn take_sample(
         &self,
-        attr: &Attr,
+        attr: &SamplingAttributes,
         registers: &Registers,
         thread: &Option<ARef<Task>>,
         values: &mut [u64],
@@ -221,7 +221,7 @@ impl Context {
         let set = &mut *state.set;
         let registers = &mut set.registers;
         let mut others = PmdSet::default();
-        let ended = |attr: &&mut Attr| pmds.intersects(&attr.pmd_set);
+        let ended = |attr: &&mut SamplingAttributes| pmds.intersects(&attr.pmd_set);
         for attr in set.attrs.iter_mut().filter(ended) {
             let value = attr.next_value(long);
             others.add(&attr.reset_pmds);

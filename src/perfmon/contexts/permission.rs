@@ -25,7 +25,7 @@
 
 use kernel::prelude::*;
 use kernel::task::Task;
-use protocols::ring::EXEC;
+use protocols::ring::RECORD_EXEC;
 
 use crate::contexts::context::{Context, ContextState, Permission};
 use crate::contexts::phase::Target;
@@ -115,14 +115,19 @@ impl Context {
     }
 
     /// Called when the current thread, the target of the context, has executed a program. If the
-    /// context is started, writes an `EXEC` record into the sampling ring; the samples before this
-    /// record are of the old program. Then calls [`recheck_if_changed`](Self::recheck_if_changed).
-    /// Does nothing if the context is no longer attached to `target`.
+    /// context is started, writes a `RECORD_EXEC` record into the sampling ring; the samples before
+    /// this record are of the old program. Then calls
+    /// [`recheck_if_changed`](Self::recheck_if_changed). Does nothing if the context is no longer
+    /// attached to `target`.
     pub(crate) fn handle_exec_of_target(&self, target: Target) {
         let mut state = self.state.lock();
         if state.phase.target() == target {
             if state.phase.is_started() {
-                self.write_ring_record(&mut state, EXEC, clock::monotonic_ns_in_any_context());
+                self.write_ring_record(
+                    &mut state,
+                    RECORD_EXEC,
+                    clock::monotonic_ns_in_any_context(),
+                );
             }
             self.recheck_if_changed(&mut state);
         }

@@ -12,7 +12,7 @@ use kernel::task::Task;
 use perfmon_rules::abi::{Pmc, Pmd};
 use perfmon_rules::error::Error;
 use perfmon_rules::event_sets::RunningMoments;
-use perfmon_rules::period::{is_virtual, Attr};
+use perfmon_rules::period::{is_virtual, SamplingAttributes};
 use perfmon_rules::program::VirtualCounter;
 use perfmon_rules::register_map::{kind, Scope};
 use perfmon_rules::registers::SHORT;
@@ -80,7 +80,7 @@ impl Context {
                 let samples = counts && (in_format || pmd.is_sampling());
                 set.registers.set_armed(pmd.reg_num, samples);
                 if samples || set.attr(pmd.reg_num).is_some() {
-                    set.set_sampling(Attr::new(&map, pmd));
+                    set.set_sampling(SamplingAttributes::new(&map, pmd));
                 } else if counts {
                     set.set_counting(pmd.reg_num);
                 }
@@ -135,7 +135,7 @@ impl Context {
         };
         let bytes = EventSet::BYTES
             .saturating_add(needs.bytes())
-            .saturating_add(attrs.saturating_mul(size_of::<Attr>()))
+            .saturating_add(attrs.saturating_mul(size_of::<SamplingAttributes>()))
             .saturating_add(moments.saturating_mul(size_of::<RunningMoments>()));
         let mut charge = self.charge.charge(bytes.saturating_sub(charged))?;
         let mut room = alloc_register_memory(&needs)?;

@@ -109,9 +109,9 @@ impl ContextState {
                 && msr::is_rdpmc_enabled(),
         ) {
             (None, _) => (0, 0),
-            (Some(_), false) => (self_page::COUNTING, 0),
+            (Some(_), false) => (self_page::FLAG_COUNTING, 0),
             (Some(_), true) => {
-                let flags = self_page::COUNTING | self_page::RDPMC;
+                let flags = self_page::FLAG_COUNTING | self_page::FLAG_RDPMC_ALLOWED;
                 (flags, task::current_thread_pointer())
             }
         };

@@ -2,9 +2,9 @@
 
 //! Throttling: a context that takes too many samples counts without taking samples for a while.
 
-use perfmon_rules::period::Attr;
+use perfmon_rules::period::SamplingAttributes;
 use perfmon_rules::register_bitmap::PmdSet;
-use protocols::ring::{THROTTLE, UNTHROTTLE};
+use protocols::ring::{RECORD_THROTTLE, RECORD_UNTHROTTLE};
 
 use crate::contexts::context::{Context, ContextState};
 use crate::msr;
@@ -33,7 +33,7 @@ impl Context {
             });
             state.update_self_page(true);
         }
-        self.write_ring_record(&mut state, THROTTLE, now);
+        self.write_ring_record(&mut state, RECORD_THROTTLE, now);
         // The irq_work starts the timer for the end of throttling, because an NMI cannot start a
         // timer.
         self.notifier.queue_work();
@@ -61,7 +61,7 @@ impl Context {
         }
         state.set.registers.unthrottle();
         self.account_skipped_overflows(state);
-        self.write_ring_record(state, UNTHROTTLE, ended);
+        self.write_ring_record(state, RECORD_UNTHROTTLE, ended);
         if state.sets.due && state.phase.cpu().is_none() {
             self.switch_set(state);
         }
@@ -80,7 +80,7 @@ impl Context {
         let set = &mut *state.set;
         let (mut lost, mut last) = (0u64, PmdSet::default());
         let delivered = u64::from(state.sampling.buffer.is_none());
-        let skips = |attr: &&mut Attr| skipped.intersects(&attr.pmd_set);
+        let skips = |attr: &&mut SamplingAttributes| skipped.intersects(&attr.pmd_set);
         for attr in set.attrs.iter_mut().filter(skips) {
             let nr = attr.overflow_count(set.registers.value(attr.pmd));
             let nr = nr.saturating_sub(delivered);
@@ -98,7 +98,7 @@ impl Context {
         let Some(buffer) = &mut state.sampling.buffer else {
             return set.registers.mark_overflowed(&skipped);
         };
-        buffer.add_lost(lost);
+        buffer.count_lost_samples(lost);
         let unreported = &mut state.sampling.unreported.lost;
         *unreported = unreported.wrapping_add(lost);
         self.reset(state, skipped, false);

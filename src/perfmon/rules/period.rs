@@ -17,7 +17,7 @@ use crate::register_map::{kind, Map, Register};
 
 /// The attributes of a PMD whose overflows produce samples.
 #[derive(Clone, Copy, Debug)]
-pub struct Attr {
+pub struct SamplingAttributes {
     /// Number of the PMD.
     pub pmd: u16,
     /// The set that contains only this PMD.
@@ -50,7 +50,7 @@ pub struct Attr {
     pub random: Random,
 }
 
-impl Attr {
+impl SamplingAttributes {
     /// Creates the attributes of a PMD from the argument of the call that writes the PMD.
     pub fn new(map: &Map<'_>, pmd: &Pmd) -> Self {
         let mut attr = Self {

@@ -6,7 +6,7 @@ use crate::sync::Word;
 
 /// The memory of a filter: bytes that belong to the caller, or a page that other CPUs may change at
 /// the same time.
-pub trait Source {
+pub trait FilterMemory {
     /// Returns the size of the memory in bytes.
     fn length(&self) -> usize;
     /// Returns the byte at the offset `at`, or 0 if `at` is beyond the end of the memory.
@@ -16,7 +16,7 @@ pub trait Source {
     fn word(&self, at: usize) -> u64;
 }
 
-impl Source for [u8] {
+impl FilterMemory for [u8] {
     fn length(&self) -> usize {
         self.len()
     }
@@ -32,7 +32,7 @@ impl Source for [u8] {
     }
 }
 
-impl Source for [Word] {
+impl FilterMemory for [Word] {
     fn length(&self) -> usize {
         self.len().saturating_mul(8)
     }
@@ -56,13 +56,18 @@ impl Source for [Word] {
 /// of the pattern, a `]` at the beginning of a class, and a `-` at the beginning or the end of a
 /// class. The time of a match is at most proportional to the product of the lengths of pattern and
 /// text.
-pub fn glob(pattern: &[u8], text: &[u8]) -> bool {
+pub fn matches_glob(pattern: &[u8], text: &[u8]) -> bool {
     matches(pattern, 0, pattern.len(), text)
 }
 
-/// Matches `text` like [`glob`]. The pattern is at the offsets `from` to `to` of memory that may
-/// change at the same time.
-pub(super) fn matches<S: Source + ?Sized>(source: &S, from: usize, to: usize, text: &[u8]) -> bool {
+/// Matches `text` like [`matches_glob`]. The pattern is at the offsets `from` to `to` of memory
+/// that may change at the same time.
+pub(super) fn matches<S: FilterMemory + ?Sized>(
+    source: &S,
+    from: usize,
+    to: usize,
+    text: &[u8],
+) -> bool {
     let mut at = from;
     let mut done = 0;
     // `star` describes the last `*` that the match has reached. The first value of `star` is the
@@ -101,7 +106,7 @@ pub(super) fn matches<S: Source + ?Sized>(source: &S, from: usize, to: usize, te
 
 /// Matches one byte with the element of the pattern at the offset `at`. Returns the offset of the
 /// pattern's next element, or `None` if the byte does not match.
-fn one<S: Source + ?Sized>(source: &S, at: usize, to: usize, byte: u8) -> Option<usize> {
+fn one<S: FilterMemory + ?Sized>(source: &S, at: usize, to: usize, byte: u8) -> Option<usize> {
     if at >= to {
         return None;
     }
@@ -121,7 +126,12 @@ fn one<S: Source + ?Sized>(source: &S, at: usize, to: usize, byte: u8) -> Option
 /// Parses the character class that begins with the `[` before the offset `at`. Returns the offset
 /// behind the class, and whether the class contains the byte. Returns `None` if the class has no
 /// end.
-fn class<S: Source + ?Sized>(source: &S, at: usize, to: usize, byte: u8) -> Option<(usize, bool)> {
+fn class<S: FilterMemory + ?Sized>(
+    source: &S,
+    at: usize,
+    to: usize,
+    byte: u8,
+) -> Option<(usize, bool)> {
     let but = at < to && source.byte(at) == b'!';
     let first = if but { at.wrapping_add(1) } else { at };
     let mut at = first;
@@ -145,7 +155,7 @@ fn class<S: Source + ?Sized>(source: &S, at: usize, to: usize, byte: u8) -> Opti
 }
 
 /// Returns the byte of a class at the offset `at`, and the offset of the next byte of the class.
-fn member<S: Source + ?Sized>(source: &S, at: usize, to: usize) -> (u8, usize) {
+fn member<S: FilterMemory + ?Sized>(source: &S, at: usize, to: usize) -> (u8, usize) {
     let next = at.wrapping_add(1);
     match source.byte(at) {
         b'\\' if next < to => (source.byte(next), next.wrapping_add(1)),
@@ -155,10 +165,10 @@ fn member<S: Source + ?Sized>(source: &S, at: usize, to: usize) -> (u8, usize) {
 
 /// Returns true if a glob in `list` matches the text. Single blanks separate the globs. An empty
 /// list matches every name except the names of kernel events.
-pub fn globs(list: &[u8], text: &[u8]) -> bool {
+pub fn matches_any_glob(list: &[u8], text: &[u8]) -> bool {
     if list.is_empty() {
         return !text.starts_with(b"kernel:");
     }
     list.split(|&byte| byte == b' ')
-        .any(|pattern| glob(pattern, text))
+        .any(|pattern| matches_glob(pattern, text))
 }

@@ -4,7 +4,7 @@
 
 use core::mem::size_of;
 
-pub use protocols::filter::{FIELDS_MAX, FILTER_MAX, NAME_MAX};
+pub use protocols::filter::{MAX_FIELDS_BYTES, MAX_FILTER_BYTES, MAX_NAME_BYTES};
 
 /// Version of the ioctl interface and of the pages that a process maps.
 pub const VERSION: u32 = 1;
@@ -127,8 +127,8 @@ structures! {
     }
     /// `struct perftrace_marker`: a marker's name, fields and number.
     Marker(328) {
-        name: [u8; NAME_MAX],
-        fields: [u8; FIELDS_MAX],
+        name: [u8; MAX_NAME_BYTES],
+        fields: [u8; MAX_FIELDS_BYTES],
         number: u32,
         error: u32,
     }
@@ -158,8 +158,8 @@ structures! {
         slot: u32,
         wait_ms: u32,
         reserved: u32,
-        name: [u8; NAME_MAX],
-        markers: [u8; FIELDS_MAX],
+        name: [u8; MAX_NAME_BYTES],
+        markers: [u8; MAX_FIELDS_BYTES],
     }
     /// Argument of `PERFTRACE_INFO` and `PERFTRACE_NEXT_TRACE`.
     Info(432) {
@@ -181,8 +181,8 @@ structures! {
         dropped: u64,
         no_memory: u64,
         denied: u64,
-        name: [u8; NAME_MAX],
-        markers: [u8; FIELDS_MAX],
+        name: [u8; MAX_NAME_BYTES],
+        markers: [u8; MAX_FIELDS_BYTES],
     }
     /// Argument of `PERFTRACE_READ`.
     Read(48) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Counts the cost of operations of the registry: the number of descriptors that an operation
-//! reads, and the number of calls of the `Store` that it makes. The tests measure no time.
+//! reads, and the number of calls of the `RegistryStore` that it makes. The tests measure no time.
 #![allow(clippy::disallowed_macros, reason = "output of a test")]
 #![cfg(not(loom))]
 
@@ -12,7 +12,7 @@ use std::hash::{Hasher, SipHasher};
 use counters_rules::abi::{Desc, MAX_INSTANCES};
 use counters_rules::error::Error;
 use counters_rules::layout::Layout;
-use counters_rules::registry::{Registry, Store, BUCKETS};
+use counters_rules::registry::{Registry, RegistryStore, NR_HASH_BUCKETS};
 use counters_rules::spec::Spec;
 use proptest::prelude::*;
 
@@ -31,7 +31,7 @@ struct CountingStore {
 impl CountingStore {
     fn new() -> Self {
         Self {
-            heads: vec![0; BUCKETS as usize],
+            heads: vec![0; NR_HASH_BUCKETS as usize],
             nexts: vec![0; MAX_INSTANCES as usize],
             descs: vec![Desc::FREE; MAX_INSTANCES as usize],
             desc_reads: Cell::new(0),
@@ -44,7 +44,7 @@ impl CountingStore {
     }
 }
 
-impl Store for CountingStore {
+impl RegistryStore for CountingStore {
     fn grow(&mut self, _slots: u32) -> Result<(), Error> {
         self.count_call();
         Ok(())
@@ -240,7 +240,7 @@ fn scale_deletion_and_revival_cost_the_same_with_many_names() {
 fn hash_bucket_of_name(key: (u64, u64), name: &str) -> u64 {
     let mut hasher = SipHasher::new_with_keys(key.0, key.1);
     hasher.write(name.as_bytes());
-    hasher.finish() % u64::from(BUCKETS)
+    hasher.finish() % u64::from(NR_HASH_BUCKETS)
 }
 
 /// Returns `count` names that all have the same hash bucket in a registry with the key `key`.

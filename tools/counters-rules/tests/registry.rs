@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use counters_rules::abi::{Desc, Kind, DORMANT, FREE, LIVE, MAX_INSTANCES};
 use counters_rules::error::Error;
 use counters_rules::layout::Layout;
-use counters_rules::registry::{Registry, Store, BUCKETS};
+use counters_rules::registry::{Registry, RegistryStore, NR_HASH_BUCKETS};
 use counters_rules::spec::Spec;
 use proptest::prelude::*;
 use protocols::generation::Generation;
@@ -44,7 +44,7 @@ impl VecStore {
             slots: 0,
             max_slots,
             nr_slots: 0,
-            heads: vec![0; BUCKETS as usize],
+            heads: vec![0; NR_HASH_BUCKETS as usize],
             nexts: Vec::new(),
             descs: Vec::new(),
             live: Vec::new(),
@@ -66,7 +66,7 @@ impl VecStore {
     }
 }
 
-impl Store for VecStore {
+impl RegistryStore for VecStore {
     fn grow(&mut self, slots: u32) -> Result<(), Error> {
         // Provide slots in whole chunks, as the kernel does.
         let slots = self.layout.chunks_for(slots) * self.layout.slots_per_chunk();

@@ -10,7 +10,9 @@ use core::ptr::NonNull;
 
 use perfmon::area::{ForkDetector, PrivateArea};
 use perfmon::ring::RingMapping;
-use protocols::ring::{head, read, release, ReadResult, BACKWARD, OVERWRITE};
+use protocols::ring::{
+    read, read_ring_head, release_records_up_to, ReadResult, BACKWARD, OVERWRITE,
+};
 
 /// A ring and its reader.
 pub struct Ring {
@@ -97,7 +99,7 @@ impl Ring {
     /// records that the ring holds now, the newest first. Does nothing for a forward ring.
     pub(crate) fn snapshot(&mut self) {
         if self.flags & BACKWARD != 0 {
-            self.head = head(&self.memory.shared());
+            self.head = read_ring_head(&self.memory.shared());
             self.position = self.head;
             self.is_snapshot_read = false;
         }
@@ -120,21 +122,21 @@ impl Ring {
             // records.
             let read_before = !overwritten && self.position == ring.tail.load_relaxed();
             if read_before && !self.is_snapshot_read {
-                release(&ring, self.head);
+                release_records_up_to(&ring, self.head);
             }
             self.is_snapshot_read |= read_before;
             if self.is_snapshot_read {
                 return Ok(None);
             }
         } else {
-            self.head = head(&ring);
+            self.head = read_ring_head(&ring);
         }
         let copy = self.record_copy.words();
         match read(&ring, self.head, self.position, copy) {
             ReadResult::Record { words, .. } => {
                 self.position = self.position.wrapping_add(words as u64 * 8);
                 if !backward && !overwritten {
-                    release(&ring, self.position);
+                    release_records_up_to(&ring, self.position);
                 }
                 Ok(copy.get(..words))
             }

@@ -21,7 +21,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use counters_rules::abi::{self, Desc, Header};
 use counters_rules::error::Error;
 use counters_rules::layout::Layout;
-use counters_rules::registry::{Registry, Store, BUCKETS};
+use counters_rules::registry::{Registry, RegistryStore, NR_HASH_BUCKETS};
 use counters_rules::spec::Spec;
 use protocols::generation::Generation;
 use protocols::seqflag;
@@ -90,7 +90,7 @@ impl FakeCounters {
         shared.write_header();
         let store = FakeStore {
             shared: Arc::clone(&shared),
-            heads: vec![0; BUCKETS as usize],
+            heads: vec![0; NR_HASH_BUCKETS as usize],
             nexts: vec![0; abi::MAX_INSTANCES as usize],
         };
         let registry =
@@ -181,7 +181,7 @@ impl FakeCpu {
     pub fn begin(&self) {
         let flag = self.slot(0);
         // This store is step A of the seqflag protocol.
-        flag.store_relaxed(flag.load_relaxed().wrapping_add(seqflag::BEGIN));
+        flag.store_relaxed(flag.load_relaxed().wrapping_add(seqflag::BEGIN_INCREMENT));
         fence_release();
     }
 
@@ -189,7 +189,7 @@ impl FakeCpu {
     pub fn end(&self) {
         let flag = self.slot(0);
         // This store is step B of the seqflag protocol.
-        flag.store_release(flag.load_relaxed().wrapping_add(seqflag::END));
+        flag.store_release(flag.load_relaxed().wrapping_add(seqflag::END_INCREMENT));
     }
 
     /// Adds to a slot without an update of the seqflag, like the inline `perf_counter_add`.
@@ -289,7 +289,7 @@ impl SharedFile {
     }
 }
 
-impl Store for FakeStore {
+impl RegistryStore for FakeStore {
     fn grow(&mut self, slots: u32) -> Result<(), Error> {
         if slots > abi::MAX_INSTANCES {
             return Err(Error::NoMemory);

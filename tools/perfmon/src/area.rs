@@ -10,7 +10,7 @@ use core::ptr::{null_mut, NonNull};
 use core::slice;
 
 use libc::{MAP_ANONYMOUS, MAP_PRIVATE, MAP_SHARED, PROT_READ, PROT_WRITE};
-use protocols::ring::Page;
+use protocols::ring::RingStatePage;
 use protocols::self_page::SelfPage;
 use protocols::sync::Word;
 use protocols::PAGE_SIZE;
@@ -83,9 +83,9 @@ impl MappedArea {
     }
 
     /// Returns the control page at the beginning of a ring.
-    pub(crate) fn ring_page(&self) -> &Page {
+    pub(crate) fn ring_page(&self) -> &RingStatePage {
         // SAFETY: By the type's invariant at least a page is mapped, at the alignment of a page. A
-        // `Page` consists of atomics, for which all values are valid.
+        // `RingStatePage` consists of atomics, for which all values are valid.
         unsafe { self.addr.cast().as_ref() }
     }
 

@@ -26,7 +26,7 @@ use core::ops::Deref;
 use core::ptr::NonNull;
 
 pub use protocols::self_page::SelfPage;
-use protocols::self_page::{Reading, OFFSET, VERSION};
+use protocols::self_page::{SelfPageReading, SELF_PAGE_FILE_OFFSET, VERSION};
 use protocols::sync::Word;
 use protocols::PAGE_SIZE;
 use rdpmc::{rdpmc, thread_pointer};
@@ -56,8 +56,8 @@ fn read_counter_as_thread(
 ) -> Option<u64> {
     for _ in 0..MAX_READ_ATTEMPTS {
         match page.read(pmd, thread, &rdpmc) {
-            Some(Reading::Value(value)) => return Some(value),
-            Some(Reading::UseSyscall) => return None,
+            Some(SelfPageReading::Value(value)) => return Some(value),
+            Some(SelfPageReading::UseSyscall) => return None,
             None => spin_loop(),
         }
     }
@@ -76,7 +76,7 @@ impl SelfPageMapping {
     /// Returns an errno: `EPROTO` if the page has a version that this crate does not support, or
     /// the errno of mmap().
     pub fn new(context: c_int) -> Result<Self, c_int> {
-        let area = MappedArea::new(context, OFFSET, PAGE_SIZE)?;
+        let area = MappedArea::new(context, SELF_PAGE_FILE_OFFSET, PAGE_SIZE)?;
         // Pages of all versions begin with the version and the size.
         let begin = area.words().first().map_or(0, Word::load_relaxed);
         match begin as u32 == VERSION && begin >> 32 >= size_of::<SelfPage>() as u64 {
@@ -124,7 +124,7 @@ impl Deref for SelfPageMapping {
 mod tests {
     use super::*;
     use core::cell::Cell;
-    use protocols::self_page::{CounterState, COUNTING, RDPMC};
+    use protocols::self_page::{CounterState, FLAG_COUNTING, FLAG_RDPMC_ALLOWED};
 
     /// Returns the state of PMD 0 (data register), a counter of 48 bits with RDPMC operand 7.
     /// `value` returns the value of the PMD.
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn r1_18_counting_pmd_is_page_sum_plus_rdpmc_delta() {
         let page = SelfPage::new();
-        update(&page, COUNTING | RDPMC, || 3000);
+        update(&page, FLAG_COUNTING | FLAG_RDPMC_ALLOWED, || 3000);
         // The hardware counter has wrapped. RDPMC returns a value with bit 48 set, although the
         // counter has only 48 bits (0 to 47).
         let value = read_counter_as_thread(&page, 0, OWN_THREAD_POINTER, |number| {
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn r1_18_stopped_pmd_is_page_sum_without_rdpmc() {
         let page = SelfPage::new();
-        for flags in [0, RDPMC] {
+        for flags in [0, FLAG_RDPMC_ALLOWED] {
             update(&page, flags, || 3000);
             assert_eq!(read(&page, 0), Some(3000));
         }
@@ -176,9 +176,9 @@ mod tests {
     fn r1_18_pmd_that_the_page_lacks_needs_a_system_call() {
         let page = SelfPage::new();
         assert_eq!(read(&page, 0), None);
-        update(&page, COUNTING, || 3000);
+        update(&page, FLAG_COUNTING, || 3000);
         assert_eq!(read(&page, 0), None);
-        update(&page, COUNTING | RDPMC, || 3000);
+        update(&page, FLAG_COUNTING | FLAG_RDPMC_ALLOWED, || 3000);
         assert_eq!(read(&page, 256), None);
     }
 
@@ -189,14 +189,18 @@ mod tests {
             assert_eq!(read(&page, 0), None);
             1
         };
-        update(&page, COUNTING | RDPMC, read_during_update);
+        update(
+            &page,
+            FLAG_COUNTING | FLAG_RDPMC_ALLOWED,
+            read_during_update,
+        );
         assert!(read_counter_as_thread(&page, 0, OWN_THREAD_POINTER, |_| 0).is_some());
     }
 
     #[test]
     fn r1_18_page_that_changes_during_a_read_is_read_again() {
         let page = SelfPage::new();
-        let change = |sum| update(&page, COUNTING | RDPMC, move || sum);
+        let change = |sum| update(&page, FLAG_COUNTING | FLAG_RDPMC_ALLOWED, move || sum);
         change(1000);
         let tries = Cell::new(0);
         let value = read_counter_as_thread(&page, 0, OWN_THREAD_POINTER, |_| {

@@ -6,7 +6,7 @@
 use fuzz::{changed_inputs, word_inputs, Fuzzer};
 use perfmon::ring::{Reader, USER_STACK_MARKER};
 use perfmon::RegisterMap;
-use protocols::ring::{Page, Shared, Writer, BACKWARD, OVERWRITE};
+use protocols::ring::{RingStatePage, RingWriter, SharedRing, BACKWARD, OVERWRITE};
 use protocols::sync::Word;
 
 #[global_allocator]
@@ -71,15 +71,15 @@ const RING_DATA_WORDS: usize = 256;
 /// Returns an input of [`read_ring_twice`]: the flags, the head of the ring, and the words of its
 /// data with records of all kinds.
 fn valid_ring_input(flags: u32) -> Vec<u8> {
-    let (page, tail) = (Page::new(), Word::new(0));
+    let (page, tail) = (RingStatePage::new(), Word::new(0));
     page.init(flags, 4096, RING_DATA_WORDS as u64 * 8);
     let data: Vec<Word> = (0..RING_DATA_WORDS).map(|_| Word::new(0)).collect();
-    let ring = Shared {
+    let ring = SharedRing {
         page: &page,
         tail: &tail,
         data: data.as_slice(),
     };
-    let mut writer = Writer::new(flags, RING_DATA_WORDS as u64 * 8, 0);
+    let mut writer = RingWriter::new(flags, RING_DATA_WORDS as u64 * 8, 0);
     let sample = [
         0x1000,
         7,
@@ -98,7 +98,7 @@ fn valid_ring_input(flags: u32) -> Vec<u8> {
         writer.write(&ring, 1, &[&sample]);
         writer.write(&ring, 2 + n % 5, &[&[n.into(), 2]]);
     }
-    let head = protocols::ring::head(&ring);
+    let head = protocols::ring::read_ring_head(&ring);
     let words = data.iter().map(Word::load_relaxed);
     let all = [flags.into(), head].into_iter().chain(words);
     all.flat_map(u64::to_ne_bytes).collect()
@@ -117,10 +117,10 @@ fn read_ring_twice(bytes: &[u8]) -> usize {
     // The size of the data must be a power of two, because `RingMapping` rejects rings of other
     // sizes.
     data.resize_with(data.len().next_power_of_two(), || Word::new(0));
-    let (page, tail) = (Page::new(), Word::new(0));
+    let (page, tail) = (RingStatePage::new(), Word::new(0));
     let size = data.len() as u64 * 8;
     page.init(flags as u32, 4096, size);
-    let ring = || Shared {
+    let ring = || SharedRing {
         page: &page,
         tail: &tail,
         data: data.as_slice(),
@@ -128,7 +128,7 @@ fn read_ring_twice(bytes: &[u8]) -> usize {
     let mut reader = Reader::new(&ring());
     let mut nr_records = 0;
     for position in [head, head.wrapping_mul(3)] {
-        Writer::new(flags as u32, size, 0).begin(&ring(), position);
+        RingWriter::new(flags as u32, size, 0).begin(&ring(), position);
         nr_records += reader.records(ring()).count();
     }
     nr_records

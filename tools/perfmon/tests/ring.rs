@@ -6,18 +6,18 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use perfmon::ring::{self, Reader, Record, RingArgument, Sample};
-use protocols::ring::{Page, Shared, WriteResult, Writer, BACKWARD, OVERWRITE};
+use protocols::ring::{RingStatePage, RingWriter, SharedRing, WriteResult, BACKWARD, OVERWRITE};
 use protocols::sync::Word;
 
 struct RingMemory {
-    page: Page,
+    page: RingStatePage,
     tail: Word,
     data: Vec<Word>,
 }
 
 impl RingMemory {
     fn new(flags: u32, words: usize) -> Self {
-        let page = Page::new();
+        let page = RingStatePage::new();
         page.init(flags, 4096, words as u64 * 8);
         Self {
             page,
@@ -26,16 +26,16 @@ impl RingMemory {
         }
     }
 
-    fn shared(&self) -> Shared<'_> {
-        Shared {
+    fn shared(&self) -> SharedRing<'_> {
+        SharedRing {
             page: &self.page,
             tail: &self.tail,
             data: &self.data,
         }
     }
 
-    fn writer(&self, flags: u32) -> Writer {
-        Writer::new(flags, self.data.len() as u64 * 8, 0)
+    fn writer(&self, flags: u32) -> RingWriter {
+        RingWriter::new(flags, self.data.len() as u64 * 8, 0)
     }
 
     /// Reads all new records, and returns their numbers: see [`record_numbers`].
@@ -67,7 +67,7 @@ fn record_numbers(records: impl Iterator<Item = Record>) -> Vec<u64> {
 
 /// Writes a record with the number `n`. The length of the record depends on `n`, so that records
 /// also wrap around the end of the data.
-fn write_numbered_record(writer: &mut Writer, memory: &RingMemory, n: u64) -> WriteResult {
+fn write_numbered_record(writer: &mut RingWriter, memory: &RingMemory, n: u64) -> WriteResult {
     let words = vec![n; 1 + (n % 5) as usize];
     writer.write(&memory.shared(), 9, &[&words])
 }

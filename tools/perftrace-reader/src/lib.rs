@@ -47,7 +47,7 @@ pub use clock::Clock;
 pub use device::{Device, Trace, TraceConfig, MAX_LISTED_MARKERS, PERFTRACE_DEVICE_PATH};
 pub use error::Error;
 pub use metadata::{MarkerClass, Process};
-pub use protocols::trace_buffer::{LOST, PAD, RECORD_MAX};
+pub use protocols::trace_buffer::{LOST_RECORD, PAD_RECORD, RECORD_MAX};
 pub use reader::{Reader, Totals};
 pub use source::{BufferId, Chunk, Info, MarkerInfo, ProcessInfo, Source};
 pub use trace_rules::abi::flag::{
@@ -56,6 +56,6 @@ pub use trace_rules::abi::flag::{
 pub use trace_rules::abi::map::{READ_BYTES, WORDS};
 pub use trace_rules::abi::wake_file::{NR_RETRY_WORDS, RETRY_WORDS};
 pub use trace_rules::abi::{
-    CLOCK_MONOTONIC, CLOCK_TSC, FIELDS_MAX, FILTER_MAX, KEY_KERNEL, KEY_SHARED, MAX_BUFFER_BYTES,
-    MIN_BUFFER_BYTES, NAME_MAX, NR_MARKERS, NR_TRACES, WAKE,
+    CLOCK_MONOTONIC, CLOCK_TSC, KEY_KERNEL, KEY_SHARED, MAX_BUFFER_BYTES, MAX_FIELDS_BYTES,
+    MAX_FILTER_BYTES, MAX_NAME_BYTES, MIN_BUFFER_BYTES, NR_MARKERS, NR_TRACES, WAKE,
 };

@@ -188,7 +188,7 @@ impl Reader {
         self.totals.overwritten = self.totals.overwritten.saturating_add(packet.overwritten);
         let is_new = new_bytes > 0 || packet.lost > lost;
         let is_empty = packet.events.is_empty() && packet.losses.is_empty() && packet.cut == 0;
-        // The count of losses may have grown even if no bytes were read, because no `LOST` record
+        // The count of losses may have grown even if no bytes were read, because no LOST record
         // reports the latest losses yet.
         if !is_empty || packet.lost > lost {
             output.write_packet(&packet).map_err(Error::Write)?;
@@ -253,9 +253,9 @@ impl Reader {
                         ResolvedRecord::OverClassLimit => self.totals.over_class_limit += 1,
                     }
                 }
-                // In a valid buffer, the counts in the `LOST` records increase, and do not exceed
+                // In a valid buffer, the counts in the LOST records increase, and do not exceed
                 // the buffer's total of lost events, because the reader has read the total after
-                // the records. A hostile writer can store any count in a `LOST` record, so limit
+                // the records. A hostile writer can store any count in a LOST record, so limit
                 // the count to the buffer's total.
                 RecordItem::Lost { time, total } => {
                     let total = total.min(lost);

@@ -4,11 +4,11 @@
 //! trusts no byte of a record. At an invalid record the parser discards the remaining bytes, and
 //! counts them in `cut`.
 
-use protocols::trace_buffer::{LOST, PAD, RECORD_MAX};
+use protocols::trace_buffer::{LOST_RECORD, PAD_RECORD, RECORD_MAX};
 
 /// Size in bytes of a record's header. In shared buffers, a key of 8 bytes follows the header.
 const RECORD_HEADER_BYTES: usize = 16;
-/// Number of bytes of a `LOST` record.
+/// Number of bytes of a LOST record.
 const LOST_RECORD_BYTES: usize = RECORD_HEADER_BYTES + 8;
 
 /// The kind of buffer from which bytes were read.
@@ -127,13 +127,13 @@ impl<'a> Records<'a> {
                 false => ParseResult::Corrupt,
             };
         };
-        if marker == PAD {
+        if marker == PAD_RECORD {
             return ParseResult::Pad(bytes);
         }
         let Some(time) = u64_at(record, 8) else {
             return ParseResult::Corrupt;
         };
-        if marker == LOST {
+        if marker == LOST_RECORD {
             return match u64_at(record, RECORD_HEADER_BYTES) {
                 Some(total) if bytes == LOST_RECORD_BYTES => {
                     ParseResult::Item(bytes, RecordItem::Lost { time, total })
@@ -216,9 +216,9 @@ mod tests {
     fn r3_7_records_are_parsed_without_padding() {
         let mut bytes = record_bytes(3, 3, 100, &[5]);
         // The second padding record has only 8 bytes, as can happen at the end of a buffer.
-        bytes.extend(&record_bytes(PAD, 2, 0xdead, &[])[..]);
-        bytes.extend(&record_bytes(PAD, 1, 0, &[])[..8]);
-        bytes.extend(record_bytes(LOST, 3, 110, &[9]));
+        bytes.extend(&record_bytes(PAD_RECORD, 2, 0xdead, &[])[..]);
+        bytes.extend(&record_bytes(PAD_RECORD, 1, 0, &[])[..8]);
+        bytes.extend(record_bytes(LOST_RECORD, 3, 110, &[9]));
         bytes.extend(record_bytes(4, 2, 120, &[]));
         let (all, cut) = read_all_records(&bytes, PLAIN_LAYOUT);
         assert_eq!(cut, 0);
@@ -245,9 +245,12 @@ mod tests {
             (record_bytes(3, 1, 1, &[]), "no time"),
             (record_bytes(3, 4, 1, &[0]), "longer than the data"),
             (record_bytes(3, 0xffff, 1, &[0]), "longer than any"),
-            (record_bytes(LOST, 2, 1, &[]), "lost without a number"),
-            (record_bytes(LOST, 4, 1, &[1, 2]), "lost with two"),
-            (record_bytes(PAD, 0, 1, &[]), "a pad of nothing"),
+            (
+                record_bytes(LOST_RECORD, 2, 1, &[]),
+                "lost without a number",
+            ),
+            (record_bytes(LOST_RECORD, 4, 1, &[1, 2]), "lost with two"),
+            (record_bytes(PAD_RECORD, 0, 1, &[]), "a pad of nothing"),
             (vec![1], "no header"),
             (vec![1; 7], "half a header"),
         ] {
@@ -265,7 +268,7 @@ mod tests {
             ..PLAIN_LAYOUT
         };
         let mut bytes = record_bytes(3, 4, 100, &[77, 5]);
-        bytes.extend(record_bytes(LOST, 3, 110, &[9]));
+        bytes.extend(record_bytes(LOST_RECORD, 3, 110, &[9]));
         bytes.extend(record_bytes(3, 2, 100, &[]));
         let (all, cut) = read_all_records(&bytes, shared);
         let [RecordItem::Event(event), RecordItem::Lost { total: 9, .. }] = all[..] else {

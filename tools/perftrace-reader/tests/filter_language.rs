@@ -4,8 +4,8 @@
 //! and in the kernel.
 
 use perftrace_reader::filter::compile_filter;
-use protocols::filter::FILTER_MAX;
-use protocols::filter::{check, Event, Filter, HEADER, STEP};
+use protocols::filter::MAX_FILTER_BYTES;
+use protocols::filter::{check, Event, Filter, FILTER_HEADER_BYTES, FILTER_STEP_BYTES};
 
 /// An event with these fields: piece `pear`, code `a*[b"\`, count 3, flags 0x14, price -10, weight
 /// 2.5, big 2^64 - 1.
@@ -224,23 +224,26 @@ fn r3_10_invalid_filter_is_refused_with_position() {
 #[test]
 fn r3_10_filter_above_maximum_size_is_refused() {
     let joined = |comparisons: usize| vec!["a == 1"; comparisons].join(" && ");
-    let fits = (FILTER_MAX - HEADER - "a\0".len()) / STEP;
+    let fits = (MAX_FILTER_BYTES - FILTER_HEADER_BYTES - "a\0".len()) / FILTER_STEP_BYTES;
     assert!(compile_filter(&joined(fits)).is_ok());
     let error = compile_filter(&joined(fits + 1)).unwrap_err();
     assert_eq!(error.position, fits * "a == 1 && ".len());
     assert!(error.message.contains("too long"), "{error}");
-    let long = format!("a == \"{}\" || b == 1", "x".repeat(FILTER_MAX));
+    let long = format!("a == \"{}\" || b == 1", "x".repeat(MAX_FILTER_BYTES));
     assert_eq!(compile_filter(&long).unwrap_err().position, 0);
     // The compiler stores a text once, even if the filter uses it twice.
     let one = compile_filter("piece == \"pear\"").unwrap().len();
     let two = compile_filter("piece == \"pear\" || piece == \"pear\"")
         .unwrap()
         .len();
-    assert_eq!(two, one + STEP);
+    assert_eq!(two, one + FILTER_STEP_BYTES);
     // A comparison of a number becomes one step of the compiled filter. Operators such as `!` and
     // `&&` add no steps.
     let bytes = compile_filter("!(a == 1 && !(b == 2)) || c == 3").unwrap();
-    assert_eq!(bytes.len(), HEADER + 3 * STEP + "a\0b\0c\0".len());
+    assert_eq!(
+        bytes.len(),
+        FILTER_HEADER_BYTES + 3 * FILTER_STEP_BYTES + "a\0b\0c\0".len()
+    );
     assert!(compile_filter(&"!".repeat(1_000_001)).is_err());
     assert!(compile_filter(&format!("{}a == 1", "!".repeat(1_000_000))).is_ok());
 }

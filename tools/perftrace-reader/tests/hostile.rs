@@ -11,10 +11,10 @@ use perftrace_reader::output::{
     CtfOutput, Output, Packet, PerfettoOutput, TextOutput, TraceProperties,
 };
 use perftrace_reader::records::{BufferLayout, RecordItem, Records};
-use perftrace_reader::{Clock, Reader, Source, FLIGHT, PAD};
+use perftrace_reader::{Clock, Reader, Source, FLIGHT, PAD_RECORD};
 use proptest::prelude::*;
 
-/// Parses all records. Returns the number of bytes in events and `LOST` records, and the number of
+/// Parses all records. Returns the number of bytes in events and LOST records, and the number of
 /// bytes that the parser has discarded as invalid (`cut`).
 fn parse_all_records(bytes: &[u8], layout: BufferLayout) -> (usize, usize) {
     let mut records = Records::new(bytes, layout);
@@ -103,7 +103,7 @@ fn fake_trace_with_markers(flight: bool) -> FakeTrace {
         .marker(17, 3, "a:wrong", "a:u9")
 }
 
-/// Generates valid events, `LOST` records and padding records.
+/// Generates valid events, LOST records and padding records.
 fn valid_records() -> impl Strategy<Value = Vec<u8>> {
     let payload = proptest::collection::vec(any::<u8>(), 0..60);
     let record = (0..6_u16, 0..3_u8, any::<u16>(), payload);
@@ -232,7 +232,7 @@ fn r3_7_outputs_of_hostile_events_are_well_formed() {
     let bytes = RecordBytes::default()
         .event(1, 1, u64::MAX, b"\x1b[2J\0\x05\xff\xfe\"\\\0")
         .event(2, 1, 0, &[0xff; 23])
-        .event(PAD - 2, 1, 5, &[])
+        .event(PAD_RECORD - 2, 1, 5, &[])
         .0;
     fake.add_round(&[(17, 0, &bytes, u64::MAX)]);
     let info = fake.info().expect("it is there");

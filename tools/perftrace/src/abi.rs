@@ -9,12 +9,12 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 use trace_rules::abi::{map, wake_file};
 
 pub(crate) use protocols::trace_buffer::{HEAD_WORDS, RECORDS, RECORD_MAX};
-pub use protocols::trace_buffer::{LOST, PAD};
+pub use protocols::trace_buffer::{LOST_RECORD, PAD_RECORD};
 pub(crate) use trace_rules::abi::call::{ATTACH, NOTIFY, REGISTER, UNREGISTER, WAIT_ROOM};
 pub use trace_rules::abi::flag::{FILTERED, FLIGHT, SHARED, WAIT};
 pub(crate) use trace_rules::abi::{
-    Attach, Marker, Markers, Notify, Room, CLOCK_TSC, FIELDS_MAX, FILTER_MAX, NAME_MAX,
-    NO_MARKER_NUMBER, NR_MARKERS, NR_TRACES, THREAD_SHARED, VERSION, WAKE,
+    Attach, Marker, Markers, Notify, Room, CLOCK_TSC, MAX_FIELDS_BYTES, MAX_FILTER_BYTES,
+    MAX_NAME_BYTES, NO_MARKER_NUMBER, NR_MARKERS, NR_TRACES, THREAD_SHARED, VERSION, WAKE,
 };
 
 // The offsets of the mapped parts in the device file, and the size of the first mapping, in bytes.
@@ -93,5 +93,5 @@ const _: () = {
     assert!(size_of::<Buffer>() == 72);
     assert!(WORDS_OFFSET + NR_MARKERS * 4 <= RETRY_OFFSET);
     assert!(RETRY_OFFSET + NR_RETRY_WORDS * 4 <= FILTERS_OFFSET);
-    assert!(FILTERS_OFFSET + NR_TRACES * FILTER_MAX <= READ_MAPPING_BYTES);
+    assert!(FILTERS_OFFSET + NR_TRACES * MAX_FILTER_BYTES <= READ_MAPPING_BYTES);
 };

@@ -18,7 +18,7 @@ use core::slice;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::abi::{Marker, FIELDS_MAX, NAME_MAX, NO_MARKER_NUMBER, VERSION};
+use crate::abi::{Marker, MAX_FIELDS_BYTES, MAX_NAME_BYTES, NO_MARKER_NUMBER, VERSION};
 use crate::device::{self, Errno, Mappings};
 use crate::site::{Site, SITE_REFUSED, SITE_REGISTERED, SITE_UNREGISTERED, SITE_WAITING};
 use crate::wake_file::WakeFile;
@@ -543,7 +543,7 @@ unsafe fn split_name_and_fields<'a>(text: *const c_char) -> Option<(&'a [u8], &'
         let fields = CStr::from_ptr(text.add(name.len() + 1)).to_bytes();
         (name, fields.strip_prefix(b" ").unwrap_or(fields))
     };
-    (name.len() < NAME_MAX && fields.len() < FIELDS_MAX).then_some((name, fields))
+    (name.len() < MAX_NAME_BYTES && fields.len() < MAX_FIELDS_BYTES).then_some((name, fields))
 }
 
 /// Fills in a request to register a marker: its name and fields, without a number.

@@ -25,7 +25,7 @@ use std::vec::Vec;
 use std::{env, format, process, ptr};
 
 use crate::abi::{self, Buffer, Control, Marker};
-pub use crate::abi::{FILTERED, FLIGHT, LOST, PAD, SHARED, WAIT};
+pub use crate::abi::{FILTERED, FLIGHT, LOST_RECORD, PAD_RECORD, SHARED, WAIT};
 use crate::device::{map_file_at, Errno, Mappings};
 
 /// Maximum number of markers in a simulated kernel.
@@ -101,7 +101,7 @@ unsafe impl Sync for SimulatedKernel {}
 /// A copy of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// The number of the record's marker, or [`PAD`] or [`LOST`].
+    /// The number of the record's marker, or [`PAD_RECORD`] or [`LOST_RECORD`].
     pub marker: u16,
     /// The id of the thread that wrote the record.
     pub thread: u32,
@@ -403,8 +403,8 @@ impl SimulatedKernel {
 
     /// Sets the filter of a trace that has not been started yet.
     pub fn set_filter(&self, trace: u32, filter: &[u8]) {
-        assert!(filter.len() <= abi::FILTER_MAX);
-        let at = abi::FILTERS_OFFSET + trace as usize * abi::FILTER_MAX;
+        assert!(filter.len() <= abi::MAX_FILTER_BYTES);
+        let at = abi::FILTERS_OFFSET + trace as usize * abi::MAX_FILTER_BYTES;
         // SAFETY: The filter's page is mapped, and the length was checked. Nothing reads the page
         // before the trace is started.
         unsafe { ptr::copy_nonoverlapping(filter.as_ptr(), self.base.add(at), filter.len()) };
@@ -482,7 +482,7 @@ impl SimulatedKernel {
         while tail != head {
             let (record, words) = self.read_record(trace, buffer, tail);
             assert!(tail + words * 8 <= head, "a record ends after head");
-            records.extend(record.filter(|record| record.marker != PAD));
+            records.extend(record.filter(|record| record.marker != PAD_RECORD));
             tail += words * 8;
         }
         // Release: pairs with the writer's load of `tail`. A writer that has loaded the new `tail`
@@ -530,7 +530,7 @@ impl SimulatedKernel {
                 break;
             }
             assert!(words > 0, "a record of 0 words at {at:x}");
-            if first as u16 != PAD {
+            if first as u16 != PAD_RECORD {
                 records.push(Record {
                     marker: first as u16,
                     thread: (first >> 32) as u32,
@@ -567,7 +567,7 @@ impl SimulatedKernel {
             (at & mask) + words * 8 <= mask + 1,
             "a record crosses the end of the buffer"
         );
-        if first as u16 == PAD {
+        if first as u16 == PAD_RECORD {
             return (None, words);
         }
         let record = Record {

@@ -9,9 +9,9 @@ use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32};
 
-use protocols::filter::FIELD_NAME_MAX;
+use protocols::filter::MAX_FIELD_NAME_BYTES;
 
-use crate::abi::{FIELDS_MAX, HEAD_WORDS, NAME_MAX};
+use crate::abi::{HEAD_WORDS, MAX_FIELDS_BYTES, MAX_NAME_BYTES};
 
 /// Maximum number of fields that a marker may have.
 pub const MAX_FIELDS_PER_MARKER: usize = 16;
@@ -127,14 +127,17 @@ const fn check_marker_text(text: &[u8]) {
         );
         end += 1;
     }
-    assert!(end < NAME_MAX, "\"provider:event\" is longer than 63 bytes");
+    assert!(
+        end < MAX_NAME_BYTES,
+        "\"provider:event\" is longer than 63 bytes"
+    );
     assert!(
         !names_equal_to_colon(text, 0, b"kernel:", 0),
         "the provider name \"kernel\" is reserved"
     );
     // The text has a blank before the first field and a NUL after the last field.
     assert!(
-        text.len() < end + 3 + FIELDS_MAX,
+        text.len() < end + 3 + MAX_FIELDS_BYTES,
         "names and types of the fields are longer than 255 bytes"
     );
     let mut at = end + 1;
@@ -156,7 +159,7 @@ const fn check_field_name(text: &[u8], at: usize) {
         end += 1;
     }
     assert!(
-        end - at <= FIELD_NAME_MAX,
+        end - at <= MAX_FIELD_NAME_BYTES,
         "the name of a field is longer than 31 bytes"
     );
     let mut other = end;

@@ -28,14 +28,14 @@ const MAX_FREE_BUFFER_PASSES: u32 = 100;
 /// Maximum number of attempts to write an event into a shared buffer, or to count a lost event in a
 /// restartable sequence.
 const MAX_WRITE_ATTEMPTS: u32 = 1000;
-/// Number of words of a `LOST` record.
+/// Number of words of a LOST record.
 const LOST_RECORD_WORDS: u64 = 3;
 
 /// The result of an attempt to write a record.
 enum WriteOutcome {
     Done,
     /// The caller has to try again. Either the state has changed, or the attempt has written only a
-    /// padding or `LOST` record, which precedes the event.
+    /// padding or LOST record, which precedes the event.
     Retry,
     /// The buffer is full, and gets room when the reader advances `tail`. The variant contains the
     /// `tail` at which the buffer was full.
@@ -258,7 +258,7 @@ impl PendingRecord<'_> {
         }
     }
 
-    /// Writes one record: the event, or a padding or `LOST` record that has to precede the event.
+    /// Writes one record: the event, or a padding or LOST record that has to precede the event.
     fn write_next_record(
         &self,
         buffer: &Buffer,
@@ -314,9 +314,9 @@ impl PendingRecord<'_> {
         let to_end = size - (head & self.mask);
         let (bytes, lost_due) = match lost == told {
             true => (bytes, false),
-            // Write a `LOST` record only if the event and the padding records fit behind it. If the
-            // event did not fit behind the `LOST` record, the event would be lost, and would need
-            // another `LOST` record.
+            // Write a LOST record only if the event and the padding records fit behind it. If the
+            // event did not fit behind the LOST record, the event would be lost, and would need
+            // another LOST record.
             false if room >= LOST_RECORD_WORDS * 8 + 2 * bytes || room == size => {
                 (LOST_RECORD_WORDS * 8, true)
             }
@@ -413,7 +413,7 @@ impl PendingRecord<'_> {
         bytes: u64,
         exclusion: ExclusiveAccess,
     ) -> WriteOutcome {
-        let first = [u64::from(abi::PAD) | ((bytes / 8) << 16) | self.thread_bits()];
+        let first = [u64::from(abi::PAD_RECORD) | ((bytes / 8) << 16) | self.thread_bits()];
         let update = BufferUpdate {
             first: first.as_ptr(),
             first_words: 1,
@@ -423,9 +423,9 @@ impl PendingRecord<'_> {
         WriteOutcome::Retry
     }
 
-    /// Writes a `LOST` record, which has the number of events that the buffer has lost so far.
+    /// Writes a LOST record, which has the number of events that the buffer has lost so far.
     fn write_lost_record(&self, update: BufferUpdate<'_>, exclusion: ExclusiveAccess) -> bool {
-        let header = u64::from(abi::LOST) | (LOST_RECORD_WORDS << 16) | self.thread_bits();
+        let header = u64::from(abi::LOST_RECORD) | (LOST_RECORD_WORDS << 16) | self.thread_bits();
         let first = [header, device::read_clock_ticks(), update.lost];
         let update = BufferUpdate {
             first: first.as_ptr(),
@@ -440,7 +440,7 @@ impl PendingRecord<'_> {
     }
 
     /// Counts the event as lost, because the buffer had no room. The next event that finds room is
-    /// preceded by a `LOST` record.
+    /// preceded by a LOST record.
     fn drop_event(&self, cpu: u32) {
         let Some((cpu, lost)) = self
             .count_lost_rseq()

@@ -184,10 +184,11 @@ pub(crate) fn trace_filter(trace: usize) -> Option<&'static [Word]> {
     let control: *const Control = control_page()?;
     let at = control
         .cast::<u8>()
-        .wrapping_add(abi::FILTERS_OFFSET + trace * abi::FILTER_MAX);
+        .wrapping_add(abi::FILTERS_OFFSET + trace * abi::MAX_FILTER_BYTES);
     // SAFETY: `trace` is below `NR_TRACES`, so the filter lies in the first mapping, which is never
     // unmapped. A `Word` is an atomic.
-    (trace < NR_TRACES).then(|| unsafe { slice::from_raw_parts(at.cast(), abi::FILTER_MAX / 8) })
+    (trace < NR_TRACES)
+        .then(|| unsafe { slice::from_raw_parts(at.cast(), abi::MAX_FILTER_BYTES / 8) })
 }
 
 /// Returns a trace of the current mappings by its slot number.

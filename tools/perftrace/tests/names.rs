@@ -90,5 +90,5 @@ fn r3_7_macro_and_kernel_accept_the_same_fields() {
 
 /// Returns the maximum length of a field's name in bytes.
 const fn max_field_name_bytes() -> usize {
-    protocols::filter::FIELD_NAME_MAX
+    protocols::filter::MAX_FIELD_NAME_BYTES
 }

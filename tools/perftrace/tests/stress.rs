@@ -23,7 +23,7 @@ use common::{
 };
 use perftrace::event;
 use perftrace::simulate::{
-    attach_to_simulated_kernel, SimulatedKernel, SimulatedKernelConfig, LOST, SHARED, WAIT,
+    attach_to_simulated_kernel, SimulatedKernel, SimulatedKernelConfig, LOST_RECORD, SHARED, WAIT,
 };
 
 const NR_WRITER_THREADS: u32 = 8;
@@ -90,7 +90,7 @@ impl EventsOfAllCpus {
                 let last = self.last_time.entry(cpu).or_default();
                 assert!(record.time >= *last, "times fall on CPU {cpu}");
                 *last = record.time;
-                if record.marker == LOST {
+                if record.marker == LOST_RECORD {
                     let reported = self.reported_lost.entry(cpu).or_default();
                     assert!(record.payload[0] >= *reported, "losses fall");
                     *reported = record.payload[0];

@@ -13,9 +13,9 @@ use common::{gettid, marker_number, read_trace_records, run_in_child_process, se
 use perftrace::event;
 use perftrace::simulate::{
     attach_to_simulated_kernel, attached_kernel, SimulatedKernel, SimulatedKernelConfig, FILTERED,
-    FLIGHT, LOST, WAIT,
+    FLIGHT, LOST_RECORD, WAIT,
 };
-use protocols::filter::{Step, ACCEPT, EQ, GLOB, REJECT};
+use protocols::filter::{Step, OP_EQ, OP_GLOB, STEP_ACCEPT, STEP_REJECT};
 
 /// Serialises the tests, which share the process's markers, and moves them to one CPU.
 fn lock_simulated_kernel() -> (MutexGuard<'static, ()>, &'static SimulatedKernel) {
@@ -140,7 +140,7 @@ fn r3_3_lost_events_are_reported_before_the_next_event() {
     write_counted_events(1000, 1003);
     kernel.end_trace(6);
     let records = kernel.read_records(6, 0);
-    assert_eq!(records[0].marker, LOST);
+    assert_eq!(records[0].marker, LOST_RECORD);
     assert_eq!(event_numbers(&records), [830, 1000, 1001, 1002]);
 }
 
@@ -295,20 +295,20 @@ fn build_filter(steps: &[(u8, &str, u64, &str)]) -> Vec<u8> {
         let at = texts_offset + texts.len();
         texts.extend(field.bytes().chain([0]));
         let value = match *op {
-            GLOB => (texts_offset + texts.len()) as u64,
+            OP_GLOB => (texts_offset + texts.len()) as u64,
             _ => *value,
         };
-        if *op == GLOB {
+        if *op == OP_GLOB {
             texts.extend(pattern.bytes().chain([0]));
         }
         let step = Step {
             op: *op,
             field: at as u16,
             yes: match n + 1 {
-                next if next == steps.len() => ACCEPT,
+                next if next == steps.len() => STEP_ACCEPT,
                 next => next as u16,
             },
-            no: REJECT,
+            no: STEP_REJECT,
             value,
             ..Step::default()
         };
@@ -337,14 +337,17 @@ fn r3_10_filter_tests_fields_thread_process_and_marker() {
         kernel.end_trace(11);
         read_trace_records(kernel, 11).len()
     };
-    assert_eq!(trace(&[(EQ, "number", 7, "")]), 1);
-    assert_eq!(trace(&[(GLOB, "name", 0, "ev*")]), 5);
-    assert_eq!(trace(&[(GLOB, "name", 0, "ev*"), (EQ, "number", 7, "")]), 0);
-    assert_eq!(trace(&[(EQ, "$thread", thread, "")]), 13);
-    assert_eq!(trace(&[(EQ, "$thread", thread + 1, "")]), 0);
-    assert_eq!(trace(&[(EQ, "$process", process, "")]), 13);
-    assert_eq!(trace(&[(GLOB, "$marker", 0, "*:count")]), 3);
-    assert_eq!(trace(&[(EQ, "none", 0, "")]), 0);
+    assert_eq!(trace(&[(OP_EQ, "number", 7, "")]), 1);
+    assert_eq!(trace(&[(OP_GLOB, "name", 0, "ev*")]), 5);
+    assert_eq!(
+        trace(&[(OP_GLOB, "name", 0, "ev*"), (OP_EQ, "number", 7, "")]),
+        0
+    );
+    assert_eq!(trace(&[(OP_EQ, "$thread", thread, "")]), 13);
+    assert_eq!(trace(&[(OP_EQ, "$thread", thread + 1, "")]), 0);
+    assert_eq!(trace(&[(OP_EQ, "$process", process, "")]), 13);
+    assert_eq!(trace(&[(OP_GLOB, "$marker", 0, "*:count")]), 3);
+    assert_eq!(trace(&[(OP_EQ, "none", 0, "")]), 0);
 }
 
 #[test]

@@ -11,9 +11,11 @@ use filter_model::{any_field_value, any_steps, naive_glob, naive_step, GLOB_PATT
 use proptest::collection::vec;
 use proptest::prelude::*;
 use protocols::filter::{
-    check, glob, globs, is_valid_event_name, is_valid_field_list, is_valid_glob_list,
-    is_valid_marker_name, text, Event, Filter, Step, ACCEPT, ANY, EQ, FIELDS_MAX, FIELD_NAME_MAX,
-    FILTER_MAX, FLOAT, GE, GLOB, GT, HEADER, LT, NAME_MAX, NE, OP_MASK, REJECT, SIGNED, STEP,
+    check, is_valid_event_name, is_valid_field_list, is_valid_glob_list, is_valid_marker_name,
+    matches_any_glob, matches_glob, text, Event, Filter, Step, FILTER_HEADER_BYTES,
+    FILTER_STEP_BYTES, MAX_FIELDS_BYTES, MAX_FIELD_NAME_BYTES, MAX_FILTER_BYTES, MAX_NAME_BYTES,
+    OP_ANY, OP_EQ, OP_FLOAT, OP_GE, OP_GLOB, OP_GT, OP_LT, OP_MASK, OP_NE, OP_SIGNED, STEP_ACCEPT,
+    STEP_REJECT,
 };
 use protocols::sync::Word;
 
@@ -23,19 +25,19 @@ fn build_filter(steps: &[Step], texts: &[&str]) -> Vec<u8> {
     let mut offsets = Vec::new();
     let mut text_bytes = Vec::new();
     for text in texts {
-        offsets.push(HEADER + steps.len() * STEP + text_bytes.len());
+        offsets.push(FILTER_HEADER_BYTES + steps.len() * FILTER_STEP_BYTES + text_bytes.len());
         text_bytes.extend_from_slice(text.as_bytes());
         text_bytes.push(0);
     }
     let mut bytes = Vec::new();
-    let length = HEADER + steps.len() * STEP + text_bytes.len();
+    let length = FILTER_HEADER_BYTES + steps.len() * FILTER_STEP_BYTES + text_bytes.len();
     bytes.extend_from_slice(&(length as u32).to_le_bytes());
     bytes.extend_from_slice(&(steps.len() as u16).to_le_bytes());
     bytes.extend_from_slice(&[0, 0]);
     for step in steps {
         let mut step = *step;
         step.field = offsets[usize::from(step.field)] as u16;
-        if step.op & OP_MASK == GLOB {
+        if step.op & OP_MASK == OP_GLOB {
             step.value = offsets[step.value as usize] as u64;
         }
         bytes.extend_from_slice(&step.bytes());
@@ -49,8 +51,8 @@ fn step(op: u8, field: u16, value: u64) -> Step {
         op,
         field,
         value,
-        yes: ACCEPT,
-        no: REJECT,
+        yes: STEP_ACCEPT,
+        no: STEP_REJECT,
         ..Step::default()
     }
 }
@@ -75,7 +77,7 @@ fn accepts_number(op: u8, field: &str, value: u64) -> bool {
 }
 
 fn accepts_text(field: &str, pattern: &str) -> bool {
-    let bytes = build_filter(&[step(GLOB, 0, 1)], &[field, pattern]);
+    let bytes = build_filter(&[step(OP_GLOB, 0, 1)], &[field, pattern]);
     assert_eq!(check_filter(&bytes), Ok(()));
     Filter::new(&bytes[..]).accepts(&SAMPLE_EVENT)
 }
@@ -83,38 +85,54 @@ fn accepts_text(field: &str, pattern: &str) -> bool {
 #[test]
 fn r3_10_fields_are_compared_by_their_values() {
     assert!(
-        accepts_number(EQ, "count", 3)
-            && accepts_number(NE, "count", 4)
-            && accepts_number(GE, "count", 3)
+        accepts_number(OP_EQ, "count", 3)
+            && accepts_number(OP_NE, "count", 4)
+            && accepts_number(OP_GE, "count", 3)
     );
-    assert!(!accepts_number(EQ, "count", 259) && !accepts_number(GT, "count", 3));
-    assert!(accepts_number(ANY, "count", 2) && !accepts_number(ANY, "count", 4));
+    assert!(!accepts_number(OP_EQ, "count", 259) && !accepts_number(OP_GT, "count", 3));
+    assert!(accepts_number(OP_ANY, "count", 2) && !accepts_number(OP_ANY, "count", 4));
     // The field price is -10, which is less than any unsigned number.
-    assert!(accepts_number(EQ | SIGNED, "price", -10i64 as u64));
-    assert!(accepts_number(LT, "price", 0) && accepts_number(LT, "price", u64::MAX));
-    assert!(!accepts_number(EQ, "price", -10i64 as u64));
-    assert!(accepts_number(GT | SIGNED, "count", -1i64 as u64));
-    assert!(accepts_number(EQ, "$thread", 4242) && accepts_number(EQ, "$process", 4200));
+    assert!(accepts_number(OP_EQ | OP_SIGNED, "price", -10i64 as u64));
+    assert!(accepts_number(OP_LT, "price", 0) && accepts_number(OP_LT, "price", u64::MAX));
+    assert!(!accepts_number(OP_EQ, "price", -10i64 as u64));
+    assert!(accepts_number(OP_GT | OP_SIGNED, "count", -1i64 as u64));
+    assert!(accepts_number(OP_EQ, "$thread", 4242) && accepts_number(OP_EQ, "$process", 4200));
     assert!(accepts_text("piece", "p?a[a-z]") && accepts_text("$marker", "shop:*"));
     assert!(!accepts_text("piece", "pea") && !accepts_text("$marker", "kernel:*"));
 }
 
 #[test]
 fn r3_10_fractions_are_compared_as_doubles() {
-    assert!(accepts_number(EQ | FLOAT, "weight", 2.5f64.to_bits()));
-    assert!(accepts_number(EQ | FLOAT, "half", 0.5f64.to_bits()));
-    assert!(accepts_number(LT | FLOAT, "count", 3.5f64.to_bits()));
-    assert!(accepts_number(LT | FLOAT, "price", (-9.5f64).to_bits()));
-    assert!(accepts_number(GT, "weight", 2) && accepts_number(LT, "weight", 3));
-    assert!(accepts_number(NE | FLOAT, "weight", f64::NAN.to_bits()));
-    assert!(!accepts_number(EQ | FLOAT, "weight", f64::NAN.to_bits()));
-    assert!(!accepts_number(GE | FLOAT, "weight", f64::NAN.to_bits()));
-    assert!(!accepts_number(ANY, "weight", u64::MAX));
+    assert!(accepts_number(OP_EQ | OP_FLOAT, "weight", 2.5f64.to_bits()));
+    assert!(accepts_number(OP_EQ | OP_FLOAT, "half", 0.5f64.to_bits()));
+    assert!(accepts_number(OP_LT | OP_FLOAT, "count", 3.5f64.to_bits()));
+    assert!(accepts_number(
+        OP_LT | OP_FLOAT,
+        "price",
+        (-9.5f64).to_bits()
+    ));
+    assert!(accepts_number(OP_GT, "weight", 2) && accepts_number(OP_LT, "weight", 3));
+    assert!(accepts_number(
+        OP_NE | OP_FLOAT,
+        "weight",
+        f64::NAN.to_bits()
+    ));
+    assert!(!accepts_number(
+        OP_EQ | OP_FLOAT,
+        "weight",
+        f64::NAN.to_bits()
+    ));
+    assert!(!accepts_number(
+        OP_GE | OP_FLOAT,
+        "weight",
+        f64::NAN.to_bits()
+    ));
+    assert!(!accepts_number(OP_ANY, "weight", u64::MAX));
 }
 
 #[test]
 fn r3_10_comparison_with_a_missing_field_is_false() {
-    for op in EQ..=ANY {
+    for op in OP_EQ..=OP_ANY {
         assert!(!accepts_number(op, "size", 3), "{op}");
         assert!(!accepts_number(op, "piece", 3), "{op}");
         assert!(!accepts_number(op, "$marker", 3), "{op}");
@@ -123,7 +141,7 @@ fn r3_10_comparison_with_a_missing_field_is_false() {
         assert!(!accepts_text(field, "*"), "{field}");
     }
     // The filter rejects a field of the wrong type, and a payload that is too short.
-    let bytes = build_filter(&[step(GE, 0, 0)], &["a"]);
+    let bytes = build_filter(&[step(OP_GE, 0, 0)], &["a"]);
     let filter = Filter::new(&bytes[..]);
     for (fields, payload) in [
         (&b"a:u64"[..], &b"1234567"[..]),
@@ -149,13 +167,13 @@ fn r3_10_steps_branch_to_other_steps() {
     let steps = [
         Step {
             yes: 1,
-            ..step(EQ, 0, 3)
+            ..step(OP_EQ, 0, 3)
         },
         Step {
             no: 2,
-            ..step(GT, 1, 0)
+            ..step(OP_GT, 1, 0)
         },
-        step(GLOB, 2, 3),
+        step(OP_GLOB, 2, 3),
     ];
     let texts = ["count", "price", "piece", "p*"];
     let bytes = build_filter(&steps, &texts);
@@ -163,7 +181,7 @@ fn r3_10_steps_branch_to_other_steps() {
     assert!(Filter::new(&bytes[..]).accepts(&SAMPLE_EVENT));
     // The bytes that follow the filter in its page are ignored.
     let mut page = bytes.clone();
-    page.resize(FILTER_MAX, 0xaa);
+    page.resize(MAX_FILTER_BYTES, 0xaa);
     assert!(Filter::new(&page[..]).accepts(&SAMPLE_EVENT));
     assert_eq!(Filter::new(&page[..]).check(&mut 0), Ok(()));
     assert_eq!(check_filter(&page), Err(u32::MAX));
@@ -183,18 +201,18 @@ fn r3_10_invalid_filter_is_refused_with_its_step() {
         &[
             Step {
                 no: 1,
-                ..step(EQ, 0, 1)
+                ..step(OP_EQ, 0, 1)
             },
             Step {
                 no: 2,
-                ..step(GLOB, 0, 1)
+                ..step(OP_GLOB, 0, 1)
             },
-            step(EQ, 0, 1),
+            step(OP_EQ, 0, 1),
         ],
         &["field", "*"],
     );
     assert_eq!(check_filter(&good), Ok(()));
-    let texts = HEADER + 3 * STEP;
+    let texts = FILTER_HEADER_BYTES + 3 * FILTER_STEP_BYTES;
     let none = u32::MAX;
     // Each case has an offset in the filter, the bytes to write at this offset, and the number of
     // the step that check() must refuse.
@@ -209,37 +227,57 @@ fn r3_10_invalid_filter_is_refused_with_its_step() {
         (6, &[1], none),
         (7, &[1], none),
         (good.len() - 1, b"x", none),
-        (HEADER, &[0], 0),
-        (HEADER, &[9], 0),
-        (HEADER, &[15], 0),
-        (HEADER, &[EQ | SIGNED | FLOAT], 0),
-        (HEADER, &[EQ | 0x40], 0),
-        (HEADER, &[EQ | 0x80], 0),
-        (HEADER, &[ANY | FLOAT], 0),
-        (HEADER + STEP, &[GLOB | FLOAT], 1),
-        (HEADER + STEP, &[GLOB | SIGNED], 1),
-        (HEADER + 1, &[1], 0),
-        (HEADER + 2, &[0, 0], 0),
-        (HEADER + 2, &[texts as u8 - 1], 0),
-        (HEADER + 2, &[good.len() as u8], 0),
-        (HEADER + 2, &[0xff, 0xff], 0),
+        (FILTER_HEADER_BYTES, &[0], 0),
+        (FILTER_HEADER_BYTES, &[9], 0),
+        (FILTER_HEADER_BYTES, &[15], 0),
+        (FILTER_HEADER_BYTES, &[OP_EQ | OP_SIGNED | OP_FLOAT], 0),
+        (FILTER_HEADER_BYTES, &[OP_EQ | 0x40], 0),
+        (FILTER_HEADER_BYTES, &[OP_EQ | 0x80], 0),
+        (FILTER_HEADER_BYTES, &[OP_ANY | OP_FLOAT], 0),
+        (
+            FILTER_HEADER_BYTES + FILTER_STEP_BYTES,
+            &[OP_GLOB | OP_FLOAT],
+            1,
+        ),
+        (
+            FILTER_HEADER_BYTES + FILTER_STEP_BYTES,
+            &[OP_GLOB | OP_SIGNED],
+            1,
+        ),
+        (FILTER_HEADER_BYTES + 1, &[1], 0),
+        (FILTER_HEADER_BYTES + 2, &[0, 0], 0),
+        (FILTER_HEADER_BYTES + 2, &[texts as u8 - 1], 0),
+        (FILTER_HEADER_BYTES + 2, &[good.len() as u8], 0),
+        (FILTER_HEADER_BYTES + 2, &[0xff, 0xff], 0),
         // The following cases have an empty field name, and a name with a character that is not
         // allowed.
-        (HEADER + 2, &[texts as u8 + 5], 0),
-        (HEADER + 2, &[texts as u8 + 6], 0),
+        (FILTER_HEADER_BYTES + 2, &[texts as u8 + 5], 0),
+        (FILTER_HEADER_BYTES + 2, &[texts as u8 + 6], 0),
         (texts, b"$", 0),
         (texts, b"a-b", 0),
         // In the following cases a step jumps to itself, backwards, or beyond the last step.
-        (HEADER + 4, &[0, 0], 0),
-        (HEADER + STEP + 4, &[1, 0], 1),
-        (HEADER + STEP + 4, &[0, 0], 1),
-        (HEADER + STEP + 6, &[3, 0], 1),
-        (HEADER + STEP + 6, &[0xfd, 0xff], 1),
-        (HEADER + 2 * STEP + 6, &[2, 0], 2),
+        (FILTER_HEADER_BYTES + 4, &[0, 0], 0),
+        (FILTER_HEADER_BYTES + FILTER_STEP_BYTES + 4, &[1, 0], 1),
+        (FILTER_HEADER_BYTES + FILTER_STEP_BYTES + 4, &[0, 0], 1),
+        (FILTER_HEADER_BYTES + FILTER_STEP_BYTES + 6, &[3, 0], 1),
+        (
+            FILTER_HEADER_BYTES + FILTER_STEP_BYTES + 6,
+            &[0xfd, 0xff],
+            1,
+        ),
+        (FILTER_HEADER_BYTES + 2 * FILTER_STEP_BYTES + 6, &[2, 0], 2),
         // The following cases have invalid offsets of the pattern.
-        (HEADER + STEP + 8, &[texts as u8 - 1], 1),
-        (HEADER + STEP + 8, &[good.len() as u8], 1),
-        (HEADER + STEP + 15, &[1], 1),
+        (
+            FILTER_HEADER_BYTES + FILTER_STEP_BYTES + 8,
+            &[texts as u8 - 1],
+            1,
+        ),
+        (
+            FILTER_HEADER_BYTES + FILTER_STEP_BYTES + 8,
+            &[good.len() as u8],
+            1,
+        ),
+        (FILTER_HEADER_BYTES + FILTER_STEP_BYTES + 15, &[1], 1),
     ];
     for &(at, patch, position) in cases {
         let mut bad = good.clone();
@@ -255,23 +293,23 @@ fn r3_10_invalid_filter_is_refused_with_its_step() {
 
 #[test]
 fn r3_10_filter_larger_than_a_page_is_refused() {
-    let long = "x".repeat(FILTER_MAX - HEADER - STEP - 3);
-    let largest = build_filter(&[step(GLOB, 0, 1)], &["a", &long]);
-    assert_eq!(largest.len(), FILTER_MAX);
+    let long = "x".repeat(MAX_FILTER_BYTES - FILTER_HEADER_BYTES - FILTER_STEP_BYTES - 3);
+    let largest = build_filter(&[step(OP_GLOB, 0, 1)], &["a", &long]);
+    assert_eq!(largest.len(), MAX_FILTER_BYTES);
     assert_eq!(check_filter(&largest), Ok(()));
     let long = long + "x";
-    let larger = build_filter(&[step(GLOB, 0, 1)], &["a", &long]);
+    let larger = build_filter(&[step(OP_GLOB, 0, 1)], &["a", &long]);
     assert_eq!(check_filter(&larger), Err(u32::MAX));
-    let name = "n".repeat(FIELD_NAME_MAX);
+    let name = "n".repeat(MAX_FIELD_NAME_BYTES);
     for (name, result) in [(name.clone(), Ok(())), (name + "n", Err(0))] {
-        let filter = build_filter(&[step(EQ, 0, 1)], &[&name]);
+        let filter = build_filter(&[step(OP_EQ, 0, 1)], &[&name]);
         assert_eq!(check_filter(&filter), result);
     }
 }
 
 #[test]
 fn r3_10_globs_match_texts() {
-    let is = |pattern: &str, text: &str| glob(pattern.as_bytes(), text.as_bytes());
+    let is = |pattern: &str, text: &str| matches_glob(pattern.as_bytes(), text.as_bytes());
     for (pattern, text) in [
         ("", ""),
         ("*", ""),
@@ -312,9 +350,9 @@ fn r3_10_globs_match_texts() {
     ] {
         assert!(!is(pattern, text), "{pattern} {text}");
     }
-    assert!(globs(b"", b"app:x") && !globs(b"", b"kernel:sched_switch"));
-    assert!(globs(b"a:* b:*", b"b:x") && !globs(b"a:* b:*", b"c:x"));
-    assert!(globs(b"kernel:*", b"kernel:sys_enter"));
+    assert!(matches_any_glob(b"", b"app:x") && !matches_any_glob(b"", b"kernel:sched_switch"));
+    assert!(matches_any_glob(b"a:* b:*", b"b:x") && !matches_any_glob(b"a:* b:*", b"c:x"));
+    assert!(matches_any_glob(b"kernel:*", b"kernel:sys_enter"));
 }
 
 /// Returns the CPU time of the calling thread in nanoseconds.
@@ -329,13 +367,13 @@ fn r3_10_glob_with_many_stars_takes_product_of_lengths() {
     let pattern = b"*a".repeat(2000);
     let text = [&b"a".repeat(1999)[..], b"b"].concat();
     let began = thread_cpu_ns();
-    assert!(!glob(&pattern, &text));
+    assert!(!matches_glob(&pattern, &text));
     assert!(thread_cpu_ns() - began < 5_000_000_000);
 }
 
 #[test]
 fn r3_8_names_and_fields_of_markers_are_checked() {
-    let longest = format!("p:{}", "e".repeat(NAME_MAX - 3));
+    let longest = format!("p:{}", "e".repeat(MAX_NAME_BYTES - 3));
     for good in ["a:b", "Shop-1.x:sold_2", &longest] {
         assert!(is_valid_marker_name(good.as_bytes()), "{good}");
     }
@@ -350,17 +388,20 @@ fn r3_8_names_and_fields_of_markers_are_checked() {
             && !is_valid_event_name(b"")
             && !is_valid_event_name(b"a:b")
     );
-    assert!(!is_valid_event_name(&[b'x'; NAME_MAX]) && is_valid_event_name(&[b'x'; NAME_MAX - 1]));
+    assert!(
+        !is_valid_event_name(&[b'x'; MAX_NAME_BYTES])
+            && is_valid_event_name(&[b'x'; MAX_NAME_BYTES - 1])
+    );
     for good in ["", "*", "a:* b:[c d]", "kernel:sched_switch"] {
         assert!(is_valid_glob_list(good.as_bytes()), "{good}");
     }
     for bad in [" ", "a ", " a", "a  b", "a\nb", "a\tb", "ä"] {
         assert!(!is_valid_glob_list(bad.as_bytes()), "{bad}");
     }
-    assert!(!is_valid_glob_list(&[b'x'; FIELDS_MAX]));
+    assert!(!is_valid_glob_list(&[b'x'; MAX_FIELDS_BYTES]));
     let sixteen: Vec<String> = (0..16).map(|n| format!("f{n}:u8")).collect();
     let seventeen = sixteen.join(" ") + " more:u8";
-    let name = "n".repeat(FIELD_NAME_MAX);
+    let name = "n".repeat(MAX_FIELD_NAME_BYTES);
     let all =
         "a:u8 b:u16 c:u32 d:u64 e:s8 f:s16 g:s32 h:s64 i:x8 j:x16 k:x32 l:x64 m:f32 n:f64 o:str";
     for good in [
@@ -432,21 +473,21 @@ proptest! {
         let payload: Vec<u8> = held.iter().flat_map(|(_, bytes, _)| bytes.clone()).collect();
         let event = Event { fields: fields.as_bytes(), payload: &payload, ..SAMPLE_EVENT };
         let mut at = 0;
-        while at < ACCEPT - 1 {
+        while at < STEP_ACCEPT - 1 {
             let step = &steps[usize::from(at)];
             let value = held.get(usize::from(step.field)).map(|(_, _, value)| value);
             at = if naive_step(step, value) { step.yes } else { step.no };
         }
-        prop_assert_eq!(Filter::new(&bytes[..]).accepts(&event), at == ACCEPT);
+        prop_assert_eq!(Filter::new(&bytes[..]).accepts(&event), at == STEP_ACCEPT);
         let mut page = bytes;
-        page.resize(FILTER_MAX, 0);
-        prop_assert_eq!(Filter::new(&bytes_to_words(&page)[..]).accepts(&event), at == ACCEPT);
+        page.resize(MAX_FILTER_BYTES, 0);
+        prop_assert_eq!(Filter::new(&bytes_to_words(&page)[..]).accepts(&event), at == STEP_ACCEPT);
     }
 
     #[test]
     fn r3_10_globs_agree_with_a_naive_model(pattern in "[ab*?\\\\]{0,8}", text in "[ab*]{0,8}") {
         prop_assert_eq!(
-            glob(pattern.as_bytes(), text.as_bytes()),
+            matches_glob(pattern.as_bytes(), text.as_bytes()),
             naive_glob(pattern.as_bytes(), text.as_bytes())
         );
     }
@@ -468,15 +509,15 @@ proptest! {
         };
         evaluate(&bytes);
         let mut bytes = bytes;
-        if bytes.len() >= HEADER {
+        if bytes.len() >= FILTER_HEADER_BYTES {
             let length = bytes.len() as u32;
             bytes[..4].copy_from_slice(&length.to_le_bytes());
             bytes[4..6].copy_from_slice(&steps.to_le_bytes());
             bytes[6..8].copy_from_slice(&[0, 0]);
             evaluate(&bytes);
         }
-        let _ = glob(&fields, &payload);
-        let _ = globs(&fields, &marker);
+        let _ = matches_glob(&fields, &payload);
+        let _ = matches_any_glob(&fields, &marker);
         let _ = (is_valid_marker_name(&marker), is_valid_field_list(&fields));
         let _ = (is_valid_glob_list(&fields), text(&marker));
     }
@@ -497,7 +538,7 @@ proptest! {
 
     #[test]
     fn r3_8_evaluation_walks_any_fields(fields in "([a-c]{1,2}:[usf](8|16|32|tr) ?){0,4}") {
-        let bytes = build_filter(&[step(GE, 0, 0)], &["zz"]);
+        let bytes = build_filter(&[step(OP_GE, 0, 0)], &["zz"]);
         let event = Event { fields: fields.as_bytes(), payload: &[0; 64], ..SAMPLE_EVENT };
         prop_assert!(!Filter::new(&bytes[..]).accepts(&event));
         let _ = is_valid_field_list(fields.as_bytes());

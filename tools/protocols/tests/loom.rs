@@ -29,7 +29,7 @@ use std::cell::Cell;
 use loom::sync::Arc;
 use loom::thread;
 use protocols::generation::Generation;
-use protocols::seqflag::{completed, is_idle, try_read, BEGIN, END};
+use protocols::seqflag::{completed_updates, is_idle, try_read, BEGIN_INCREMENT, END_INCREMENT};
 use protocols::sync::{fence_acquire, fence_release, Word};
 
 /// Maximum number of preemptions that loom tries, which is enough to detect every broken protocol
@@ -134,25 +134,26 @@ fn update(cpu: &CpuWriter<'_>, writer: WriterDefect, nested: &[usize]) {
     };
     interrupt_at(0);
     if writer != WriterDefect::NoA {
-        cpu.flag.add(BEGIN);
+        cpu.flag.add(BEGIN_INCREMENT);
     }
     if writer != WriterDefect::NoBarrierAfterA {
         fence_release();
     }
     interrupt_at(1);
     if writer == WriterDefect::BBeforeValues {
-        cpu.flag.add(END);
+        cpu.flag.add(END_INCREMENT);
     }
     cpu.a.add(1);
     interrupt_at(2);
     cpu.b.add(1);
     interrupt_at(3);
     let end = match writer {
-        // Adding END increments the number of completed updates, and decrements the number of
-        // updates in flight. The writer without step A has not added BEGIN, so add BEGIN together
-        // with END to keep the number of updates in flight at 0.
-        WriterDefect::NoA => END + BEGIN,
-        _ => END,
+        // Adding END_INCREMENT increments the number of completed updates, and decrements the
+        // number of updates in flight. The writer without step A has not added BEGIN_INCREMENT, so
+        // add BEGIN_INCREMENT together with END_INCREMENT to keep the number of updates in flight
+        // at 0.
+        WriterDefect::NoA => END_INCREMENT + BEGIN_INCREMENT,
+        _ => END_INCREMENT,
     };
     match writer {
         WriterDefect::BBeforeValues => {}
@@ -238,7 +239,11 @@ fn race_writer(
         for _ in 0..nr_reads {
             if let Some((flag, a, b)) = reader(&cpu) {
                 assert_eq!(a, b, "a group was seen half");
-                assert_eq!(completed(flag), a, "the count and the values disagree");
+                assert_eq!(
+                    completed_updates(flag),
+                    a,
+                    "the count and the values disagree"
+                );
                 assert!(a >= last, "time went backwards");
                 last = a;
             }

@@ -12,7 +12,8 @@
 use loom::sync::Arc;
 use loom::thread;
 use protocols::ring::{
-    head, read, release, Page, ReadResult, Shared, WriteResult, Writer, BACKWARD, LOST, OVERWRITE,
+    read, read_ring_head, release_records_up_to, ReadResult, RingStatePage, RingWriter, SharedRing,
+    WriteResult, BACKWARD, OVERWRITE, RECORD_LOST,
 };
 use protocols::sync::Word;
 
@@ -28,7 +29,7 @@ fn run_in_loom(f: impl Fn() + Sync + Send + 'static) {
 }
 
 struct Ring {
-    page: Page,
+    page: RingStatePage,
     tail: Word,
     data: [Word; RING_WORDS],
     flags: u32,
@@ -36,7 +37,7 @@ struct Ring {
 
 impl Ring {
     fn new(flags: u32) -> Arc<Self> {
-        let page = Page::new();
+        let page = RingStatePage::new();
         page.init(flags, 0, RING_BYTES);
         Arc::new(Self {
             page,
@@ -46,8 +47,8 @@ impl Ring {
         })
     }
 
-    fn shared(&self) -> Shared<'_> {
-        Shared {
+    fn shared(&self) -> SharedRing<'_> {
+        SharedRing {
             page: &self.page,
             tail: &self.tail,
             data: &self.data,
@@ -57,7 +58,7 @@ impl Ring {
     /// Writes a record for each size in `records`; sizes are in words. Each word after the header
     /// of a record is the number of the record, from 1 on. Returns the number of lost records.
     fn write(&self, records: &[usize]) -> u64 {
-        let mut writer = Writer::new(self.flags, RING_BYTES, 0);
+        let mut writer = RingWriter::new(self.flags, RING_BYTES, 0);
         let mut lost = 0;
         for (n, words) in (1..).zip(records) {
             let payload = [n; RING_WORDS];
@@ -93,7 +94,7 @@ fn check_backward_snapshots(records: &'static [usize]) {
         };
         let take_snapshot = || {
             let mut to = [0; RING_WORDS];
-            let head = head(&ring.shared());
+            let head = read_ring_head(&ring.shared());
             // Because the sizes of the records are known, the head determines how many records were
             // written before the head was stored.
             let mut up_to = 0;
@@ -164,14 +165,14 @@ fn check_forward_consumer(records: &'static [usize], nr_reads: usize) {
         let (mut at, mut last, mut reported_lost) = (0u64, 0, 0);
         let mut consume = || {
             let mut to = [0; RING_WORDS];
-            let head = head(&ring.shared());
+            let head = read_ring_head(&ring.shared());
             while at != head {
                 let found = read(&ring.shared(), head, at, &mut to);
                 let ReadResult::Record { words, kind } = found else {
                     panic!("{found:?} where a record must be");
                 };
                 match kind {
-                    LOST => {
+                    RECORD_LOST => {
                         assert_eq!((words, to[0]), (2, 16 | (2 << 32)));
                         last += to[1];
                         reported_lost += to[1];
@@ -182,7 +183,7 @@ fn check_forward_consumer(records: &'static [usize], nr_reads: usize) {
                     }
                 }
                 at = at.wrapping_add(8 * words as u64);
-                release(&ring.shared(), at);
+                release_records_up_to(&ring.shared(), at);
             }
             (last, reported_lost)
         };
@@ -221,7 +222,7 @@ fn check_backward_consumer(records: &'static [usize]) {
         let (mut tail, mut last, mut nr_read) = (0u64, 0, 0);
         let mut consume = || {
             let mut to = [0; RING_WORDS];
-            let head = head(&ring.shared());
+            let head = read_ring_head(&ring.shared());
             let (mut at, mut newest) = (head, None);
             while at != tail {
                 let found = read(&ring.shared(), head, at, &mut to);
@@ -238,7 +239,7 @@ fn check_backward_consumer(records: &'static [usize]) {
             }
             last = newest.unwrap_or(last);
             tail = head;
-            release(&ring.shared(), tail);
+            release_records_up_to(&ring.shared(), tail);
             nr_read
         };
         consume();
@@ -267,7 +268,7 @@ fn check_overwritten_forward_reader(records: &'static [usize]) {
         let mut to = [0; RING_WORDS];
         let (mut at, mut last) = (0u64, 0);
         for _ in 0..2 {
-            let head = head(&ring.shared());
+            let head = read_ring_head(&ring.shared());
             while at != head {
                 match read(&ring.shared(), head, at, &mut to) {
                     ReadResult::Record { words, kind } => {

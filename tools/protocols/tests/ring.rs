@@ -8,7 +8,8 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 use protocols::ring::{
-    head, read, release, Page, ReadResult, Shared, WriteResult, Writer, BACKWARD, LOST, OVERWRITE,
+    read, read_ring_head, release_records_up_to, ReadResult, RingStatePage, RingWriter, SharedRing,
+    WriteResult, BACKWARD, OVERWRITE, RECORD_LOST,
 };
 use protocols::sync::Word;
 
@@ -22,12 +23,12 @@ type Record = (u16, Vec<u64>);
 
 /// A ring with its writer, and the model of the ring, which is the list of all written records.
 struct TestRing {
-    page: Page,
+    page: RingStatePage,
     tail: Word,
     memory: Vec<Word>,
     words: usize,
     flags: u32,
-    writer: Writer,
+    writer: RingWriter,
     begin: u64,
     head: u64,
     /// Position and contents of each written record, the oldest first.
@@ -44,7 +45,7 @@ impl TestRing {
     fn new(flags: u32, words: usize, begin: u64) -> Self {
         let canaries = || (0..GUARD_WORDS).map(|_| Word::new(GUARD_VALUE));
         let data = (0..words).map(|_| Word::new(0));
-        let page = Page::new();
+        let page = RingStatePage::new();
         let bytes = words as u64 * 8;
         page.init(flags, 4096, bytes);
         let mut bench = Self {
@@ -53,7 +54,7 @@ impl TestRing {
             memory: canaries().chain(data).chain(canaries()).collect(),
             words,
             flags,
-            writer: Writer::new(flags, bytes, 0),
+            writer: RingWriter::new(flags, bytes, 0),
             begin,
             head: begin,
             written_records: Vec::new(),
@@ -70,8 +71,8 @@ impl TestRing {
         bench
     }
 
-    fn shared(&self) -> Shared<'_> {
-        Shared {
+    fn shared(&self) -> SharedRing<'_> {
+        SharedRing {
             page: &self.page,
             tail: &self.tail,
             data: &self.memory[GUARD_WORDS..GUARD_WORDS + self.words],
@@ -146,7 +147,7 @@ impl TestRing {
         );
         if is_kept {
             if self.unreported_lost != 0 {
-                self.append((LOST, vec![self.unreported_lost]));
+                self.append((RECORD_LOST, vec![self.unreported_lost]));
                 self.unreported_lost = 0;
             }
             self.append((SAMPLE_KIND, payload));
@@ -157,7 +158,7 @@ impl TestRing {
         }
         assert_eq!(self.page.lost(), self.lost);
         assert_eq!(self.kept + self.lost, self.written);
-        assert_eq!(head(&self.shared()), self.head);
+        assert_eq!(read_ring_head(&self.shared()), self.head);
 
         // Check that only words between the old head and the new head have changed.
         let grown = match self.backward() {
@@ -308,7 +309,7 @@ proptest! {
                 RingStep::Pause(paused) => b.pause(paused),
                 _ => {
                     let n = match step { RingStep::Read(n) => n, _ => 0 };
-                    let head = head(&b.shared());
+                    let head = read_ring_head(&b.shared());
                     for _ in 0..n {
                         let Some((place, record)) = unread.pop_front() else {
                             let found = read(&b.shared(), head, at, &mut [0; 64]);
@@ -317,16 +318,17 @@ proptest! {
                         };
                         assert_eq!(place, at);
                         at = at.wrapping_add(b.check_record_at(head, at, &record));
-                        if record.0 == LOST {
+                        if record.0 == RECORD_LOST {
                             reported_lost += record.1[0];
                         }
-                        release(&b.shared(), at);
+                        release_records_up_to(&b.shared(), at);
                     }
                 }
             }
         }
         // The writer has reported all losses, except those after the last record in the ring.
-        let unread: u64 = unread.iter().filter(|(_, r)| r.0 == LOST).map(|(_, r)| r.1[0]).sum();
+        let unread = unread.iter().filter(|(_, r)| r.0 == RECORD_LOST);
+        let unread: u64 = unread.map(|(_, r)| r.1[0]).sum();
         assert_eq!(reported_lost + unread + b.unreported_lost, b.lost);
     }
 
@@ -343,7 +345,7 @@ proptest! {
                 RingStep::Pause(paused) => b.pause(paused),
                 RingStep::Read(n) => {
                     for _ in 0..n {
-                        let head = head(&b.shared());
+                        let head = read_ring_head(&b.shared());
                         let Some((at, record)) = b.written_records.get(next) else { break };
                         if head.wrapping_sub(*at) <= b.bytes() {
                             b.check_record_at(head, *at, record);
@@ -372,10 +374,10 @@ proptest! {
             match step {
                 RingStep::Write(words) => { b.write(words); }
                 RingStep::Pause(paused) => b.pause(paused),
-                _ => b.check_snapshot(head(&b.shared()), &b.written_records),
+                _ => b.check_snapshot(read_ring_head(&b.shared()), &b.written_records),
             }
         }
-        b.check_snapshot(head(&b.shared()), &b.written_records);
+        b.check_snapshot(read_ring_head(&b.shared()), &b.written_records);
     }
 
     /// Reads a snapshot after the writer has written more records.
@@ -389,7 +391,7 @@ proptest! {
         for words in before {
             b.write(words);
         }
-        let (old, known) = (head(&b.shared()), b.written_records.len());
+        let (old, known) = (read_ring_head(&b.shared()), b.written_records.len());
         for words in after {
             b.write(words);
         }
@@ -421,7 +423,7 @@ proptest! {
                 RingStep::Write(words) => { b.write(words); }
                 RingStep::Pause(paused) => b.pause(paused),
                 _ => match open.take() {
-                    None => open = Some((head(&b.shared()), b.written_records.len())),
+                    None => open = Some((read_ring_head(&b.shared()), b.written_records.len())),
                     Some((head, known)) => {
                         // The writer has not overwritten the records of the snapshot, because they
                         // are not released yet.
@@ -431,7 +433,7 @@ proptest! {
                             at = at.wrapping_add(b.check_record_at(head, at, record));
                         }
                         assert_eq!(at, b.tail.load_relaxed());
-                        release(&b.shared(), head);
+                        release_records_up_to(&b.shared(), head);
                         nr_consumed = known;
                     }
                 }
@@ -478,17 +480,17 @@ proptest! {
         data in prop::collection::vec(any_number(), 0..70),
         room in 0usize..70,
     ) {
-        let page = Page::new();
+        let page = RingStatePage::new();
         page.init(flags, 4096, fields[0]);
         // A hostile writer stores arbitrary head and reserve positions.
-        let mut hostile = Writer::new(flags | OVERWRITE, fields[1], 0);
-        let nowhere = Shared { page: &page, tail: &Word::new(fields[3]), data: &[][..] };
+        let mut hostile = RingWriter::new(flags | OVERWRITE, fields[1], 0);
+        let nowhere = SharedRing { page: &page, tail: &Word::new(fields[3]), data: &[][..] };
         hostile.begin(&nowhere, fields[2]);
         hostile.write(&nowhere, SAMPLE_KIND, &[&[1, 2, 3]]);
         let data: Vec<Word> = data.into_iter().map(Word::new).collect();
-        let ring = Shared { page: &page, tail: &Word::new(fields[3]), data: &data[..] };
+        let ring = SharedRing { page: &page, tail: &Word::new(fields[3]), data: &data[..] };
         for (head, mut at) in [
-            (head(&ring), fields[4]),
+            (read_ring_head(&ring), fields[4]),
             (fields[5], fields[4]),
             (fields[4], fields[4]),
         ] {
@@ -521,26 +523,26 @@ fn any_number() -> impl Strategy<Value = u64> {
 #[test]
 fn r1_9_reader_is_woken_at_the_watermark_and_before_full() {
     use WriteResult::{Due, Full, Kept, Lost};
-    let page = Page::new();
+    let page = RingStatePage::new();
     let data: Vec<Word> = (0..16).map(|_| Word::new(0)).collect();
     let tail = Word::new(0);
-    let ring = Shared {
+    let ring = SharedRing {
         page: &page,
         tail: &tail,
         data: &data[..],
     };
-    let mut write = Writer::new(0, 128, 64);
+    let mut write = RingWriter::new(0, 128, 64);
     let mut write = |words: usize| write.write(&ring, SAMPLE_KIND, &[&[7; 16][1..words]]);
     assert_eq!([4, 3, 1].map(&mut write), [Kept, Kept, Due]);
     assert_eq!(write(4), Kept);
     // After a record of 3 words there is no room for a second record of 3 words.
     assert_eq!([3, 2].map(&mut write), [Due, Lost]);
-    release(&ring, 120);
-    // The `LOST` record adds 16 bytes to the bytes that count towards the watermark.
+    release_records_up_to(&ring, 120);
+    // The LOST record adds 16 bytes to the bytes that count towards the watermark.
     assert_eq!([2, 4].map(&mut write), [Kept, Due]);
 
     // If the watermark exceeds the free part of the ring, the first loss wakes the reader.
-    let mut late = Writer::new(0, 128, 128);
+    let mut late = RingWriter::new(0, 128, 128);
     page.init(0, 0, 128);
     tail.store_relaxed(0);
     let mut write_late = |words: usize| late.write(&ring, SAMPLE_KIND, &[&[7; 16][1..words]]);
@@ -551,7 +553,7 @@ fn r1_9_reader_is_woken_at_the_watermark_and_before_full() {
 
     // If the records that fit into the ring have fewer bytes than the watermark, the write of the
     // last record that fits wakes the reader.
-    let mut write = Writer::new(BACKWARD, 128, 128);
+    let mut write = RingWriter::new(BACKWARD, 128, 128);
     page.init(BACKWARD, 0, 128);
     tail.store_relaxed(0);
     let mut write = |words: usize| write.write(&ring, SAMPLE_KIND, &[&[7; 16][1..words]]);
@@ -570,7 +572,7 @@ fn r2_4_paused_ring_counts_all_records_as_lost() {
         b.pause(false);
         assert_eq!(b.write(3), WriteResult::Kept);
         let kinds: Vec<_> = b.written_records.iter().map(|(_, r)| r.clone()).collect();
-        assert_eq!(kinds[1], (LOST, vec![5]));
+        assert_eq!(kinds[1], (RECORD_LOST, vec![5]));
         assert_eq!((b.kept, b.lost, b.unreported_lost), (2, 5, 0));
     }
 }

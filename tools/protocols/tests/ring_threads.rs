@@ -6,7 +6,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use protocols::ring::{
-    head, read, release, Page, ReadResult, Shared, WriteResult, Writer, BACKWARD, LOST, OVERWRITE,
+    read, read_ring_head, release_records_up_to, ReadResult, RingStatePage, RingWriter, SharedRing,
+    WriteResult, BACKWARD, OVERWRITE, RECORD_LOST,
 };
 use protocols::sync::Word;
 
@@ -27,13 +28,13 @@ struct StopFlags {
 fn run_writer_and_reader_threads(
     flags: u32,
     records: u64,
-    mut reader: impl FnMut(&Shared<'_>, &StopFlags),
+    mut reader: impl FnMut(&SharedRing<'_>, &StopFlags),
 ) {
-    let page = Page::new();
+    let page = RingStatePage::new();
     let data: Vec<Word> = (0..64).map(|_| Word::new(0)).collect();
     page.init(flags, 4096, 512);
     let tail = Word::new(0);
-    let ring = Shared {
+    let ring = SharedRing {
         page: &page,
         tail: &tail,
         data: &data[..],
@@ -41,7 +42,7 @@ fn run_writer_and_reader_threads(
     let ends = StopFlags::default();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut writer = Writer::new(flags, 512, 0);
+            let mut writer = RingWriter::new(flags, 512, 0);
             let (mut kept, mut n) = (0, 0u64);
             while kept < records || !ends.enough.load(Ordering::Relaxed) {
                 n += 1;
@@ -80,7 +81,7 @@ fn r2_5_reader_accepts_no_torn_record_during_writes() {
         let mut to = [0; 64];
         let mut nr_records = 0u64;
         while !ends.done.load(Ordering::Acquire) {
-            let head = head(ring);
+            let head = read_ring_head(ring);
             let mut at = head;
             let mut newer = u64::MAX;
             while let ReadResult::Record { kind, words } = read(ring, head, at, &mut to) {
@@ -108,22 +109,22 @@ fn r2_7_reader_gets_every_record_during_writes() {
         ends.enough.store(true, Ordering::Relaxed);
         loop {
             let ended = ends.done.load(Ordering::Acquire);
-            let head = head(ring);
+            let head = read_ring_head(ring);
             while at != head {
                 let ReadResult::Record { kind, words } = read(ring, head, at, &mut to) else {
                     panic!("a record is not there");
                 };
-                // If the sequence of record numbers has a gap, a `LOST` record must have the number
+                // If the sequence of record numbers has a gap, a LOST record must have the number
                 // of missing records.
                 last += match kind {
-                    LOST => to[1],
+                    RECORD_LOST => to[1],
                     _ => {
                         assert_eq!(intact_record_number(&to[..words]), last + 1);
                         1
                     }
                 };
                 at = at.wrapping_add(words as u64 * 8);
-                release(ring, at);
+                release_records_up_to(ring, at);
             }
             if ended {
                 break;

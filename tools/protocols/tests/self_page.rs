@@ -4,7 +4,9 @@
 //! `loom.rs`), one test executes the memory accesses in every order that the memory model allows.
 //! Without loom the tests run on one thread.
 
-use protocols::self_page::{CounterState, Reading, SelfPage, COUNTING, RDPMC};
+use protocols::self_page::{
+    CounterState, SelfPage, SelfPageReading, FLAG_COUNTING, FLAG_RDPMC_ALLOWED,
+};
 
 /// The thread pointer of the reader.
 const READER_THREAD_POINTER: u64 = 0x7000;
@@ -23,7 +25,7 @@ fn counter_state(start: u64, value: u64) -> std::iter::Once<CounterState> {
 #[cfg(not(loom))]
 mod alone {
     use super::*;
-    use protocols::self_page::COUNTERS;
+    use protocols::self_page::MAX_SELF_PAGE_COUNTERS;
 
     /// Updates the page with a counter that has these values at the start and now.
     fn update(page: &SelfPage, flags: u32, (start, value): (u64, u64)) {
@@ -36,25 +38,25 @@ mod alone {
         let start = (1 << 40) - 2;
         let page = SelfPage::new();
         page.init();
-        update(&page, COUNTING | RDPMC, (start, 1000));
+        update(&page, FLAG_COUNTING | FLAG_RDPMC_ALLOWED, (start, 1000));
         // The hardware counter has wrapped since the page was updated.
         let read = page.read(0, READER_THREAD_POINTER, |counter| {
             assert_eq!(counter, (1 << 30) | 5);
             3
         });
-        assert_eq!(read, Some(Reading::Value(1005)));
+        assert_eq!(read, Some(SelfPageReading::Value(1005)));
         let read = page.read(1, READER_THREAD_POINTER, |_| 0);
-        assert_eq!(read, Some(Reading::UseSyscall));
+        assert_eq!(read, Some(SelfPageReading::UseSyscall));
         // A reader with another thread pointer may run on another CPU, whose hardware counter is
         // unrelated.
         let read = page.read(0, READER_THREAD_POINTER + 1, |_| panic!("not its own"));
-        assert_eq!(read, Some(Reading::UseSyscall));
-        update(&page, COUNTING, (start, 1000));
+        assert_eq!(read, Some(SelfPageReading::UseSyscall));
+        update(&page, FLAG_COUNTING, (start, 1000));
         let read = page.read(0, READER_THREAD_POINTER, |_| panic!("not allowed"));
-        assert_eq!(read, Some(Reading::UseSyscall));
-        update(&page, RDPMC, (start, 1000));
+        assert_eq!(read, Some(SelfPageReading::UseSyscall));
+        update(&page, FLAG_RDPMC_ALLOWED, (start, 1000));
         let read = page.read(0, READER_THREAD_POINTER, |_| panic!("it does not count"));
-        assert_eq!(read, Some(Reading::Value(1000)));
+        assert_eq!(read, Some(SelfPageReading::Value(1000)));
     }
 
     #[test]
@@ -66,16 +68,19 @@ mod alone {
             start: 0,
             value: pmd.into(),
         };
-        for nr in [COUNTERS as u16, COUNTERS as u16 + 1] {
+        for nr in [
+            MAX_SELF_PAGE_COUNTERS as u16,
+            MAX_SELF_PAGE_COUNTERS as u16 + 1,
+        ] {
             let page = SelfPage::new();
             page.update((0..nr).map(state), (0, READER_THREAD_POINTER), 0, 0);
-            let last = COUNTERS as u16 - 1;
+            let last = MAX_SELF_PAGE_COUNTERS as u16 - 1;
             let read = page.read(last, READER_THREAD_POINTER, |_| 0);
-            assert_eq!(read, Some(Reading::Value(last.into())));
+            assert_eq!(read, Some(SelfPageReading::Value(last.into())));
             // The page has no room for this counter, which therefore has to be read by a system
             // call.
             let read = page.read(last + 1, READER_THREAD_POINTER, |_| 0);
-            assert_eq!(read, Some(Reading::UseSyscall));
+            assert_eq!(read, Some(SelfPageReading::UseSyscall));
         }
     }
 
@@ -84,7 +89,7 @@ mod alone {
         let page = SelfPage::new();
         page.update(
             counter_state(0, 0),
-            (COUNTING, READER_THREAD_POINTER),
+            (FLAG_COUNTING, READER_THREAD_POINTER),
             500,
             0,
         );
@@ -96,17 +101,17 @@ mod alone {
     #[test]
     fn r1_18_page_that_changes_during_a_read_is_refused() {
         let page = SelfPage::new();
-        update(&page, COUNTING | RDPMC, (0, 1));
+        update(&page, FLAG_COUNTING | FLAG_RDPMC_ALLOWED, (0, 1));
         // The thread is switched out and in again after the reader has loaded the sum of the
         // counter from the page, and before it executes RDPMC.
         let read = page.read(0, READER_THREAD_POINTER, |_| {
             update(&page, 0, (0, 7));
-            update(&page, COUNTING | RDPMC, (0, 7));
+            update(&page, FLAG_COUNTING | FLAG_RDPMC_ALLOWED, (0, 7));
             0
         });
         assert_eq!(read, None);
         let read = page.read(0, READER_THREAD_POINTER, |_| 0);
-        assert_eq!(read, Some(Reading::Value(7)));
+        assert_eq!(read, Some(SelfPageReading::Value(7)));
     }
 }
 
@@ -125,8 +130,8 @@ fn r1_18_values_read_are_of_one_update() {
             writer.update(counter_state(0, 7), (0, READER_THREAD_POINTER), 0, 70);
         });
         match page.read(0, READER_THREAD_POINTER, |_| 0) {
-            None | Some(Reading::UseSyscall) | Some(Reading::Value(7)) => {}
-            Some(Reading::Value(other)) => panic!("{other}"),
+            None | Some(SelfPageReading::UseSyscall) | Some(SelfPageReading::Value(7)) => {}
+            Some(SelfPageReading::Value(other)) => panic!("{other}"),
         }
         thread.join().expect("the writer");
         assert_eq!(page.loaded_ticks(|| 0), Some(70));

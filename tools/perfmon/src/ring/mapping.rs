@@ -4,7 +4,7 @@
 
 use core::ffi::c_int;
 
-use protocols::ring::{Page, Shared, OVERWRITE, TAIL_OFFSET};
+use protocols::ring::{RingStatePage, SharedRing, OVERWRITE, TAIL_OFFSET};
 use protocols::sync::Word;
 use protocols::PAGE_SIZE;
 
@@ -54,9 +54,9 @@ impl RingMapping {
 
     /// Returns the memory that the kernel and the reader share, in the form that the functions of
     /// `protocols::ring` take.
-    pub fn shared(&self) -> Shared<'_> {
+    pub fn shared(&self) -> SharedRing<'_> {
         let tail = self.tail.as_ref().and_then(|tail| tail.words().first());
-        Shared {
+        SharedRing {
             page: self.area.ring_page(),
             tail: tail.unwrap_or(&self.private_tail),
             data: self
@@ -70,7 +70,7 @@ impl RingMapping {
 
 /// Returns the offset of the data and the size of the whole ring in bytes, or `None` if the page is
 /// not the control page of a ring of a supported version.
-fn data_offset_and_ring_bytes(page: &Page) -> Option<(usize, usize)> {
+fn data_offset_and_ring_bytes(page: &RingStatePage) -> Option<(usize, usize)> {
     let (data, size) = (page.data_offset() as usize, page.data_size());
     let is_valid = page.is_supported()
         && data >= PAGE_SIZE
@@ -109,15 +109,15 @@ mod tests {
         };
         let writable = MappedArea::new_writable(file.as_raw_fd(), 0, PAGE_SIZE + (1 << 14));
         let writable = writable.expect("the ring");
-        let mut writer = protocols::ring::Writer::new(0, 1 << 14, 0);
+        let mut writer = protocols::ring::RingWriter::new(0, 1 << 14, 0);
         let shared = mapping.shared();
-        let writer_view = Shared {
+        let writer_view = SharedRing {
             page: writable.ring_page(),
             tail: shared.tail,
             data: &writable.words()[PAGE_SIZE / 8..],
         };
         writer.write(&writer_view, 9, &[&[1, 2, 3]]);
-        assert_eq!(protocols::ring::head(&shared), 32);
+        assert_eq!(protocols::ring::read_ring_head(&shared), 32);
         let mut to = [0; 8];
         let found = protocols::ring::read(&shared, 32, 0, &mut to);
         assert_eq!(
@@ -125,7 +125,7 @@ mod tests {
             protocols::ring::ReadResult::Record { kind: 9, words: 4 }
         );
         assert_eq!(to[1..4], [1, 2, 3]);
-        protocols::ring::release(&shared, 32);
+        protocols::ring::release_records_up_to(&shared, 32);
         assert_eq!(mapping.shared().tail.load_relaxed(), 32);
         assert_eq!(shared.data.len(), 1 << 11);
     }

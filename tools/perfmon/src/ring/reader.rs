@@ -8,7 +8,9 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::vec;
 
-use protocols::ring::{head, read, release, ReadResult, Shared, BACKWARD};
+use protocols::ring::{
+    read, read_ring_head, release_records_up_to, ReadResult, SharedRing, BACKWARD,
+};
 
 use super::{Record, RingMapping};
 
@@ -84,7 +86,7 @@ impl Reader {
     /// readers have read the ring, or at position 0 if the ring had no reader yet. A ring with
     /// [`OVERWRITE`](super::OVERWRITE) has no tail in its file, so each reader of the file starts
     /// at position 0.
-    pub fn new(ring: &Shared<'_>) -> Self {
+    pub fn new(ring: &SharedRing<'_>) -> Self {
         Self {
             position: ring.tail.load_relaxed(),
             buffer: Vec::new(),
@@ -98,8 +100,8 @@ impl Reader {
     /// The returned iterator ends at the head that the ring has when this function is called. In a
     /// forward ring, the iterator reads the records one by one. In a backward ring, this function
     /// itself reads all records, from the newest to the oldest.
-    pub fn records<'a>(&'a mut self, ring: Shared<'a>) -> Records<'a> {
-        let head = head(&ring);
+    pub fn records<'a>(&'a mut self, ring: SharedRing<'a>) -> Records<'a> {
+        let head = read_ring_head(&ring);
         let backward_records = match ring.page.flags() & BACKWARD {
             0 => None,
             _ => Some(self.read_backward_records(&ring, head).into_iter()),
@@ -132,7 +134,7 @@ impl Reader {
     /// the record could not be read.
     fn copy_and_parse_record(
         &mut self,
-        ring: &Shared<'_>,
+        ring: &SharedRing<'_>,
         head: u64,
         position: u64,
     ) -> Result<(Record, u64), ReadResult> {
@@ -156,7 +158,7 @@ impl Reader {
 
     /// Reads and consumes all new records of a backward ring. Returns the records, the oldest
     /// first.
-    fn read_backward_records(&mut self, ring: &Shared<'_>, head: u64) -> Vec<Record> {
+    fn read_backward_records(&mut self, ring: &SharedRing<'_>, head: u64) -> Vec<Record> {
         let mut records = Vec::new();
         let mut position = head;
         while position != self.position && !self.found_invalid_record {
@@ -172,20 +174,20 @@ impl Reader {
             }
         }
         self.position = head;
-        release(ring, head);
+        release_records_up_to(ring, head);
         records.reverse();
         records
     }
 
     /// Reads and consumes the next record of a forward ring.
-    fn read_next_forward_record(&mut self, ring: &Shared<'_>, head: u64) -> Option<Record> {
+    fn read_next_forward_record(&mut self, ring: &SharedRing<'_>, head: u64) -> Option<Record> {
         if self.position == head || self.found_invalid_record {
             return None;
         }
         match self.copy_and_parse_record(ring, head, self.position) {
             Ok((record, bytes)) => {
                 self.position = self.position.wrapping_add(bytes);
-                release(ring, self.position);
+                release_records_up_to(ring, self.position);
                 Some(record)
             }
             Err(error) => {
@@ -203,7 +205,7 @@ impl Reader {
 /// Iterator over the new records of a ring, the oldest first.
 pub struct Records<'a> {
     reader: &'a mut Reader,
-    ring: Shared<'a>,
+    ring: SharedRing<'a>,
     /// Head of the ring when the iterator was made. The iterator ends at `head`.
     head: u64,
     /// The records of a backward ring, which were read when the iterator was made.

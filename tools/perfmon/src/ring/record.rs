@@ -2,7 +2,9 @@
 
 //! Parses the records of a ring.
 
-use protocols::ring::{EXEC, LOST, SAMPLE, THROTTLE, UNTHROTTLE};
+use protocols::ring::{
+    RECORD_EXEC, RECORD_LOST, RECORD_SAMPLE, RECORD_THROTTLE, RECORD_UNTHROTTLE,
+};
 
 /// Marker before the frames of the kernel stack.
 pub const KERNEL_STACK_MARKER: u64 = -128_i64 as u64;
@@ -103,11 +105,11 @@ impl Record {
     pub fn parse(kind: u16, words: &[u64]) -> Self {
         let first = words.first().copied();
         match (kind, first) {
-            (LOST, Some(lost)) => Self::Lost(lost),
-            (THROTTLE, Some(time)) => Self::Throttle(time),
-            (UNTHROTTLE, Some(time)) => Self::Unthrottle(time),
-            (EXEC, Some(time)) => Self::Exec(time),
-            (SAMPLE, _) => match Sample::parse(words) {
+            (RECORD_LOST, Some(lost)) => Self::Lost(lost),
+            (RECORD_THROTTLE, Some(time)) => Self::Throttle(time),
+            (RECORD_UNTHROTTLE, Some(time)) => Self::Unthrottle(time),
+            (RECORD_EXEC, Some(time)) => Self::Exec(time),
+            (RECORD_SAMPLE, _) => match Sample::parse(words) {
                 Some(sample) => Self::Sample(sample),
                 None => Self::other(kind, words),
             },

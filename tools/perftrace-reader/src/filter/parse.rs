@@ -2,7 +2,9 @@
 
 //! Parses the text of a filter into a syntax tree.
 
-use protocols::filter::{ANY, EQ, FIELD_NAME_MAX, FLOAT, GE, GT, LE, LT, NE, SIGNED};
+use protocols::filter::{
+    MAX_FIELD_NAME_BYTES, OP_ANY, OP_EQ, OP_FLOAT, OP_GE, OP_GT, OP_LE, OP_LT, OP_NE, OP_SIGNED,
+};
 
 use super::{filter_error, Error};
 
@@ -154,9 +156,9 @@ impl<'t> Parser<'t> {
                 pattern: self.parse_glob()?,
                 matches,
             },
-            (Some('"'), Operator::Number(op @ (EQ | NE))) => Condition::Glob {
+            (Some('"'), Operator::Number(op @ (OP_EQ | OP_NE))) => Condition::Glob {
                 pattern: self.parse_literal_as_glob()?,
-                matches: op == EQ,
+                matches: op == OP_EQ,
             },
             (Some('"'), _) => {
                 return filter_error(operator_at, "a text can be compared with == != ~ !~ only");
@@ -165,7 +167,7 @@ impl<'t> Parser<'t> {
             (_, Operator::Matches(_)) => {
                 return filter_error(at, "expected a glob in quotes, for example \"p*\"")
             }
-            (_, Operator::Number(EQ | NE)) => {
+            (_, Operator::Number(OP_EQ | OP_NE)) => {
                 return filter_error(at, "expected a number, or a text in quotes");
             }
             _ => return filter_error(at, "expected a number"),
@@ -198,10 +200,10 @@ impl<'t> Parser<'t> {
         if name.is_empty() {
             return filter_error(position, "expected a comparison, for example count > 3");
         }
-        if name.len() > FIELD_NAME_MAX {
+        if name.len() > MAX_FIELD_NAME_BYTES {
             return filter_error(
                 position,
-                format!("name of a field with more than {FIELD_NAME_MAX} characters"),
+                format!("name of a field with more than {MAX_FIELD_NAME_BYTES} characters"),
             );
         }
         Ok(name.to_string())
@@ -211,13 +213,13 @@ impl<'t> Parser<'t> {
         let at = self.at;
         let operators = [
             ("&&", None),
-            ("==", Some(Operator::Number(EQ))),
-            ("!=", Some(Operator::Number(NE))),
-            ("<=", Some(Operator::Number(LE))),
-            (">=", Some(Operator::Number(GE))),
-            ("<", Some(Operator::Number(LT))),
-            (">", Some(Operator::Number(GT))),
-            ("&", Some(Operator::Number(ANY))),
+            ("==", Some(Operator::Number(OP_EQ))),
+            ("!=", Some(Operator::Number(OP_NE))),
+            ("<=", Some(Operator::Number(OP_LE))),
+            (">=", Some(Operator::Number(OP_GE))),
+            ("<", Some(Operator::Number(OP_LT))),
+            (">", Some(Operator::Number(OP_GT))),
+            ("&", Some(Operator::Number(OP_ANY))),
             ("!~", Some(Operator::Matches(false))),
             ("~", Some(Operator::Matches(true))),
         ];
@@ -249,13 +251,13 @@ impl<'t> Parser<'t> {
                     "expected a number, for example 3, -3, 0x1f or 2.5",
                 );
             }
-            if op == ANY {
+            if op == OP_ANY {
                 return filter_error(position, "& needs a number without a fraction");
             }
             let value: f64 = word.parse().unwrap_or(f64::INFINITY);
             let value = if negative { -value } else { value };
             return Ok(Condition::Number {
-                op: op | FLOAT,
+                op: op | OP_FLOAT,
                 value: value.to_bits(),
             });
         }
@@ -284,7 +286,7 @@ impl<'t> Parser<'t> {
             return filter_error(position, "number below the minimum, -9223372036854775808");
         }
         Ok(Condition::Number {
-            op: op | SIGNED,
+            op: op | OP_SIGNED,
             value: value.wrapping_neg(),
         })
     }

@@ -6,8 +6,10 @@
 
 use std::collections::HashMap;
 
-use protocols::filter::FILTER_MAX;
-use protocols::filter::{Step, ACCEPT, GLOB, HEADER, REJECT, STEP};
+use protocols::filter::MAX_FILTER_BYTES;
+use protocols::filter::{
+    Step, FILTER_HEADER_BYTES, FILTER_STEP_BYTES, OP_GLOB, STEP_ACCEPT, STEP_REJECT,
+};
 
 use super::parse::{Comparison, Condition, Node};
 use super::{filter_error, Error};
@@ -48,11 +50,15 @@ struct FilterProgram {
 
 pub(crate) fn assemble_filter(node: &Node) -> Result<Vec<u8>, Error> {
     let mut program = FilterProgram::default();
-    program.emit_node(node, BranchTarget::End(ACCEPT), BranchTarget::End(REJECT));
+    program.emit_node(
+        node,
+        BranchTarget::End(STEP_ACCEPT),
+        BranchTarget::End(STEP_REJECT),
+    );
     match program.too_large_at {
         Some(position) => filter_error(
             position,
-            format!("the filter is too long: more than {FILTER_MAX} bytes when compiled"),
+            format!("the filter is too long: more than {MAX_FILTER_BYTES} bytes when compiled"),
         ),
         None => Ok(program.encode()),
     }
@@ -142,7 +148,7 @@ impl FilterProgram {
                 self.emit_glob(field, pattern, no, yes);
             }
         }
-        if self.program_bytes() > FILTER_MAX {
+        if self.program_bytes() > MAX_FILTER_BYTES {
             self.too_large_at = Some(compare.position);
         }
     }
@@ -150,7 +156,7 @@ impl FilterProgram {
     fn emit_glob(&mut self, field: usize, pattern: &str, yes: BranchTarget, no: BranchTarget) {
         let value = StepConstant::Text(self.intern_text(pattern));
         self.steps.push(UnresolvedStep {
-            op: GLOB,
+            op: OP_GLOB,
             field,
             yes,
             no,
@@ -159,12 +165,12 @@ impl FilterProgram {
     }
 
     fn program_bytes(&self) -> usize {
-        HEADER + self.steps.len() * STEP + self.text_bytes
+        FILTER_HEADER_BYTES + self.steps.len() * FILTER_STEP_BYTES + self.text_bytes
     }
 
     fn encode(&self) -> Vec<u8> {
         let mut offsets = Vec::new();
-        let mut offset = HEADER + self.steps.len() * STEP;
+        let mut offset = FILTER_HEADER_BYTES + self.steps.len() * FILTER_STEP_BYTES;
         for text in &self.texts {
             offsets.push(offset);
             offset += text.len() + 1;

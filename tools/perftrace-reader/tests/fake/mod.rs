@@ -9,7 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use perftrace_reader::output::Output;
 use perftrace_reader::{
     BufferId, Chunk, Error, Info, MarkerInfo, ProcessInfo, Reader, Source, FLIGHT, KEY_SHARED,
-    LOST, PAD, SHARED,
+    LOST_RECORD, PAD_RECORD, SHARED,
 };
 
 /// Frequency of the fake trace's clock in ticks per millisecond.
@@ -213,13 +213,13 @@ impl RecordBytes {
     }
 
     pub fn lost(mut self, time: u64, total: u64) -> Self {
-        self.push_header(LOST, 24, 0, time);
+        self.push_header(LOST_RECORD, 24, 0, time);
         self.0.extend(total.to_ne_bytes());
         self
     }
 
     pub fn pad(mut self, words: u16) -> Self {
-        self.0.extend(PAD.to_ne_bytes());
+        self.0.extend(PAD_RECORD.to_ne_bytes());
         self.0.extend(words.to_ne_bytes());
         self.0.extend([0xee; 4]);
         self.0

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 
 use clap::{Args, Subcommand, ValueEnum};
 use perftrace_reader::{
-    ALL_USERS, FIELDS_MAX, MAX_BUFFER_BYTES, MIN_BUFFER_BYTES, NAME_MAX, SHARED, WAIT,
+    ALL_USERS, MAX_BUFFER_BYTES, MAX_FIELDS_BYTES, MAX_NAME_BYTES, MIN_BUFFER_BYTES, SHARED, WAIT,
 };
 
 use crate::error::Failure;
@@ -236,12 +236,12 @@ impl TraceConfigArgs {
             });
         }
         let all = globs.join(" ");
-        match all.len() < FIELDS_MAX {
+        match all.len() < MAX_FIELDS_BYTES {
             true => Ok(all),
             false => Err(Failure::Refused(format!(
                 "the marker names have {} bytes, but at most {} are possible; use globs",
                 all.len(),
-                FIELDS_MAX - 1
+                MAX_FIELDS_BYTES - 1
             ))),
         }
     }
@@ -273,7 +273,7 @@ fn parse_blocking_timeout(word: &str) -> Result<u32, String> {
 fn parse_trace_name(word: &str) -> Result<String, String> {
     let is_valid = |b: u8| b.is_ascii_alphanumeric() || b"_.-".contains(&b);
     match word.len() {
-        1.. if word.len() < NAME_MAX && word.bytes().all(is_valid) => Ok(word.to_owned()),
+        1.. if word.len() < MAX_NAME_BYTES && word.bytes().all(is_valid) => Ok(word.to_owned()),
         _ => Err("expected at most 63 letters, digits and _.-".to_owned()),
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use perfcounters::InstancePattern;
 use perftrace_reader::filter;
 use perftrace_reader::{
-    Device, Error, MarkerInfo, Trace, TraceConfig, FILTER_MAX, MAX_LISTED_MARKERS,
+    Device, Error, MarkerInfo, Trace, TraceConfig, MAX_FILTER_BYTES, MAX_LISTED_MARKERS,
     PERFTRACE_DEVICE_PATH,
 };
 
@@ -61,10 +61,10 @@ fn load_and_announce_module() {
 fn compile_filter(text: &str) -> Result<Vec<u8>, Failure> {
     let program = filter::compile_filter(text)
         .map_err(|error| Failure::InvalidFilter(filter_error_message(text, &error)))?;
-    match program.len() <= FILTER_MAX {
+    match program.len() <= MAX_FILTER_BYTES {
         true => Ok(program),
         false => Err(Failure::Refused(format!(
-            "the filter is too long: {} bytes when compiled, the limit is {FILTER_MAX}",
+            "the filter is too long: {} bytes when compiled, the limit is {MAX_FILTER_BYTES}",
             program.len()
         ))),
     }

@@ -6,7 +6,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use protocols::filter::{
-    Step, ACCEPT, ANY, EQ, FLOAT, GLOB, GT, LE, LT, NE, OP_MASK, REJECT, SIGNED,
+    Step, OP_ANY, OP_EQ, OP_FLOAT, OP_GLOB, OP_GT, OP_LE, OP_LT, OP_MASK, OP_NE, OP_SIGNED,
+    STEP_ACCEPT, STEP_REJECT,
 };
 
 /// The value of a field as the model represents it.
@@ -81,21 +82,21 @@ pub const GLOB_PATTERNS: [&str; 5] = ["*", "a*b", "?a*", "\\*", "a[b]"];
 pub fn naive_step(step: &Step, actual: Option<&FieldValue>) -> bool {
     let compare = |order: Option<std::cmp::Ordering>| {
         let Some(order) = order else {
-            return step.op & OP_MASK == NE;
+            return step.op & OP_MASK == OP_NE;
         };
         match step.op & OP_MASK {
-            EQ => order.is_eq(),
-            NE => order.is_ne(),
-            LT => order.is_lt(),
-            LE => order.is_le(),
-            GT => order.is_gt(),
+            OP_EQ => order.is_eq(),
+            OP_NE => order.is_ne(),
+            OP_LT => order.is_lt(),
+            OP_LE => order.is_le(),
+            OP_GT => order.is_gt(),
             _ => order.is_ge(),
         }
     };
     match actual {
         None => false,
         Some(FieldValue::Text(text)) => {
-            step.op == GLOB && {
+            step.op == OP_GLOB && {
                 let pattern = GLOB_PATTERNS[step.value as usize - 4];
                 match pattern {
                     "a[b]" => text == "ab",
@@ -103,22 +104,22 @@ pub fn naive_step(step: &Step, actual: Option<&FieldValue>) -> bool {
                 }
             }
         }
-        Some(_) if step.op == GLOB => false,
-        Some(FieldValue::Real(_)) if step.op & OP_MASK == ANY => false,
-        Some(FieldValue::Integer(value)) if step.op & FLOAT == 0 => {
-            let constant = match step.op & SIGNED {
+        Some(_) if step.op == OP_GLOB => false,
+        Some(FieldValue::Real(_)) if step.op & OP_MASK == OP_ANY => false,
+        Some(FieldValue::Integer(value)) if step.op & OP_FLOAT == 0 => {
+            let constant = match step.op & OP_SIGNED {
                 0 => i128::from(step.value),
                 _ => i128::from(step.value as i64),
             };
             match step.op & OP_MASK {
-                ANY => value & constant & i128::from(u64::MAX) != 0,
+                OP_ANY => value & constant & i128::from(u64::MAX) != 0,
                 _ => compare(Some(value.cmp(&constant))),
             }
         }
         Some(number) => {
-            let constant = match step.op & (FLOAT | SIGNED) {
-                FLOAT => f64::from_bits(step.value),
-                SIGNED => step.value as i64 as f64,
+            let constant = match step.op & (OP_FLOAT | OP_SIGNED) {
+                OP_FLOAT => f64::from_bits(step.value),
+                OP_SIGNED => step.value as i64 as f64,
                 _ => step.value as f64,
             };
             let value = match number {
@@ -135,7 +136,12 @@ pub fn naive_step(step: &Step, actual: Option<&FieldValue>) -> bool {
 /// patterns.
 pub fn any_steps() -> impl Strategy<Value = Vec<Step>> {
     let one = (
-        (EQ..=GLOB, 0usize..3, 0u16..4, any::<prop::sample::Index>()),
+        (
+            OP_EQ..=OP_GLOB,
+            0usize..3,
+            0u16..4,
+            any::<prop::sample::Index>(),
+        ),
         prop_oneof![any::<u64>(), 0u64..8, Just(-1i64 as u64)],
         -4i8..5,
         (any::<u8>(), any::<u8>()),
@@ -143,18 +149,18 @@ pub fn any_steps() -> impl Strategy<Value = Vec<Step>> {
     vec(one, 1..12).prop_map(|all| {
         let number = all.len() as u16;
         let target = |at: usize, to: u8| match to {
-            0..=79 => ACCEPT,
-            80..=159 => REJECT,
+            0..=79 => STEP_ACCEPT,
+            80..=159 => STEP_REJECT,
             _ => match at as u16 + 1 + u16::from(to) % 4 {
                 to if to < number => to,
-                _ => ACCEPT,
+                _ => STEP_ACCEPT,
             },
         };
         let make = |(at, ((op, kind, field, pattern), bits, eighths, (yes, no)))| {
             let kind = match (op, kind) {
-                (GLOB, _) => 0,
-                (ANY, 2) => SIGNED,
-                _ => [0, SIGNED, FLOAT][kind],
+                (OP_GLOB, _) => 0,
+                (OP_ANY, 2) => OP_SIGNED,
+                _ => [0, OP_SIGNED, OP_FLOAT][kind],
             };
             let _: &prop::sample::Index = &pattern;
             Step {
@@ -164,8 +170,8 @@ pub fn any_steps() -> impl Strategy<Value = Vec<Step>> {
                 yes: target(at, yes),
                 no: target(at, no),
                 value: match (op, kind) {
-                    (GLOB, _) => 4 + pattern.index(GLOB_PATTERNS.len()) as u64,
-                    (_, FLOAT) => (f64::from(eighths) / 2.0).to_bits(),
+                    (OP_GLOB, _) => 4 + pattern.index(GLOB_PATTERNS.len()) as u64,
+                    (_, OP_FLOAT) => (f64::from(eighths) / 2.0).to_bits(),
                     _ => bits,
                 },
             }
