@@ -90,12 +90,12 @@ impl InstanceRow {
     }
 
     /// Returns a sort key: the absolute rate, weighted by unit.
-    pub fn weighted_rate(&self) -> f64 {
+    pub fn rate_sort_key(&self) -> f64 {
         self.value_unit.sort_weight() * self.rate_per_second.unwrap_or(0.0).abs()
     }
 
     /// Returns a sort key: the absolute total, weighted by unit.
-    pub fn weighted_total(&self) -> f64 {
+    pub fn total_sort_key(&self) -> f64 {
         self.value_unit.sort_weight() * (self.total as f64).abs()
     }
 }
