@@ -22,7 +22,7 @@ use crate::hotplug::MonitoredCpus;
 use crate::live::keys::Key;
 use crate::live::{self, next_update_time, LiveScreen};
 use crate::output::Out;
-use crate::profile::{ProfileReader, MISSING_RECORDS_CONSEQUENCE};
+use crate::profile::{ProfileReader, MISSING_PROCESS_RECORDS_CONSEQUENCE};
 use crate::record::{attach_to_targets, monotonic_now_ns, prepare_sampling, SamplingContexts};
 use crate::report::{group_samples_into_rows, percent_of_total, ReportRow};
 use crate::stat::event_loop::EventLoop;
@@ -78,7 +78,7 @@ impl LiveProfile {
         let mut problems = self.contexts.find_problems();
         // The contexts report lost records of processes already.
         let of_names = self.reader.find_problems().into_iter();
-        problems.extend(of_names.filter(|p| !p.ends_with(MISSING_RECORDS_CONSEQUENCE)));
+        problems.extend(of_names.filter(|p| !p.ends_with(MISSING_PROCESS_RECORDS_CONSEQUENCE)));
         let profile = &mut self.reader.profile;
         let table = SampleTable {
             rows: group_samples_into_rows(

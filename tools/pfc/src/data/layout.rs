@@ -9,8 +9,8 @@ use std::os::unix::ffi::OsStrExt;
 use rustix::time::{clock_gettime, ClockId};
 
 use super::attr_flags::{
-    CLOCK_ID, COMM, COMM_EXEC, EXCLUDE_KERNEL, EXCLUDE_USER, FREQ, ID_ALL, INHERIT, MMAP, MMAP2,
-    TASK,
+    COMM, COMM_EXEC, EXCLUDE_KERNEL, EXCLUDE_USER, FREQ, INHERIT, MMAP, MMAP2, SAMPLE_ID_ALL, TASK,
+    USE_CLOCK_ID,
 };
 use super::record::{RecordEncoder, SAMPLE_CALLCHAIN, SAMPLE_TYPE};
 use crate::kernel_identity::KernelIdentity;
@@ -60,10 +60,10 @@ impl EventAttribute {
             | MMAP
             | COMM
             | TASK
-            | ID_ALL
+            | SAMPLE_ID_ALL
             | MMAP2
             | COMM_EXEC
-            | CLOCK_ID
+            | USE_CLOCK_ID
             | flag_if(self.is_frequency, FREQ)
             | flag_if(self.exclude_user, EXCLUDE_USER)
             | flag_if(self.exclude_kernel, EXCLUDE_KERNEL);

@@ -44,7 +44,7 @@ pub struct SamplingPmdConfig {
 #[derive(Clone, Debug)]
 pub struct SamplingContextConfig {
     pub scope: Scope,
-    pub format_name: &'static str,
+    pub sampling_format_name: &'static str,
     pub format_argument: RingArgument,
     pub pmc_values: Vec<RegisterValue>,
     pub sampling_pmds: Vec<SamplingPmdConfig>,
@@ -55,7 +55,7 @@ impl SamplingContextConfig {
     pub fn create_context(&self) -> io::Result<Context> {
         let context = Context::create_with_format(
             self.scope,
-            self.format_name,
+            self.sampling_format_name,
             &self.format_argument.to_bytes(),
         )?;
         context.write_pmcs(&self.pmc_values)?;
@@ -114,7 +114,7 @@ impl SamplingContext {
     /// Returns the causes of missing samples that the status `status` of the context names. If the
     /// kernel has set PERFMON_REGFL_SHORT for a PMD, the result has at least one cause. The kernel
     /// sets this flag if the context has ended early, but not if its thread has exited.
-    fn causes_from_status(
+    fn find_missing_sample_causes(
         &self,
         status: &Status,
         config: &SamplingContextConfig,
@@ -338,7 +338,7 @@ impl SamplingContexts {
         if let Some(live) = self.contexts_by_target.remove(&target) {
             if let Ok(status) = live.context.status() {
                 self.throttling_of_closed_contexts.add(&status);
-                let causes = live.causes_from_status(&status, &self.config);
+                let causes = live.find_missing_sample_causes(&status, &self.config);
                 self.incomplete_targets.add(target, causes);
             }
         }
@@ -422,7 +422,7 @@ impl SamplingContexts {
         self.process_recorder.check_sampled_processes();
         // If records are lost after the last record in the ring, only the ring's count of lost
         // records includes the loss: no record in the ring reports it.
-        drained.nr_lost += live.lost_records.update_ring_total(live.ring.lost());
+        drained.nr_lost += live.lost_records.update_kernel_lost_count(live.ring.lost());
         self.has_broken_ring |= live.ring.is_broken();
     }
 
@@ -510,7 +510,7 @@ impl SamplingContexts {
     pub fn find_problems(&mut self) -> Vec<String> {
         for (target, live) in &self.contexts_by_target {
             if let Ok(status) = live.context.status() {
-                let causes = live.causes_from_status(&status, &self.config);
+                let causes = live.find_missing_sample_causes(&status, &self.config);
                 self.incomplete_targets.add(*target, causes);
             }
         }

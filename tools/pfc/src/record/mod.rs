@@ -94,7 +94,7 @@ pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<Exit
             .unwrap_or(Path::new(data::DEFAULT_PERF_DATA_PATH))
             .to_owned(),
         output_file: None,
-        written_process_records: ProcessRecordPosition::default(),
+        written_process_record_position: ProcessRecordPosition::default(),
         write_failure: None,
         nr_finished_files: 0,
         nr_wakeups: 0,
@@ -195,7 +195,7 @@ fn choose_events_and_config(
         let config = build_sampling_config(&events, &plan, args, scope, machine)?;
         match config.check_can_attach(target_id) {
             Ok(()) => Ok((events, config)),
-            Err(e) => Err(explain_sampling_error(&e, config.format_name)),
+            Err(e) => Err(explain_sampling_error(&e, config.sampling_format_name)),
         }
     };
     if !args.events.is_empty() {
@@ -212,7 +212,7 @@ fn choose_events_and_config(
                 let why = syscall_failure("sample cycles", &e);
                 message!("pfc: {why}; sampling time instead");
             }
-            Err(e) => return Err(explain_sampling_error(&e, config.format_name)),
+            Err(e) => return Err(explain_sampling_error(&e, config.sampling_format_name)),
         }
     }
     try_events(resolve(&clock)?)
@@ -300,7 +300,7 @@ fn build_sampling_config(
     };
     Ok(SamplingContextConfig {
         scope,
-        format_name: format,
+        sampling_format_name: format,
         format_argument: argument,
         pmc_values: plan.pmc_values.clone(),
         sampling_pmds,
@@ -413,7 +413,7 @@ struct Recording<'a> {
     output_file: Option<PerfDataWriter>,
     /// The position in the records of processes. The open file has the records before this
     /// position.
-    written_process_records: ProcessRecordPosition,
+    written_process_record_position: ProcessRecordPosition,
     /// The failure of a write to the output file. After a failed write, no samples are taken.
     write_failure: Option<Failure>,
     nr_finished_files: usize,
