@@ -129,7 +129,7 @@ impl Drop for LiveTerminal {
 impl LiveTerminal {
     /// Sets the terminal to raw mode, and installs a panic hook that restores the terminal.
     pub fn open() -> io::Result<Self> {
-        let event_loop = EventLoop::for_terminal()?;
+        let event_loop = EventLoop::with_terminal_signals()?;
         let drawing = DrawingBuffer::default();
         let ratatui_terminal = Terminal::new(TermionBackend::new(drawing.clone()))?;
         let raw = Arc::new(RawTerminal::open()?);

@@ -279,7 +279,7 @@ impl SamplingContexts {
             };
             let causes = live.read_end_causes(self.config.scope);
             match &mut self.monitored_cpus {
-                Some(cpus) if causes.contains(MissingCountCauses::OFFLINE) => {
+                Some(cpus) if causes.intersects(MissingCountCauses::CPU_OFFLINE) => {
                     cpus.detach(target);
                     // The ring is read before its context is closed, also in a flight recorder. The
                     // samples are kept for the next file.
@@ -485,7 +485,7 @@ impl SamplingContexts {
     pub fn has_thread_exited(&self, thread: u32) -> bool {
         let context = self.contexts_by_target.get(&thread);
         context.is_none_or(|live| live.has_ended)
-            && !self.incomplete_targets.has_ended_early(thread)
+            && !self.incomplete_targets.has_target_ended_early(thread)
     }
 
     /// Prints warnings about CPUs that were offline, and the sentences of [`Self::find_problems`].
@@ -519,7 +519,7 @@ impl SamplingContexts {
             problems.push(syscall_failure(&format!("sample CPU {cpu} again"), error).to_string());
         }
         let cpus = self.monitored_cpus.as_ref();
-        problems.extend(cpus.and_then(MonitoredCpus::read_problem));
+        problems.extend(cpus.and_then(MonitoredCpus::describe_online_cpus_read_error));
         if let n @ 1.. = std::mem::take(&mut self.drained_records.nr_samples_outside_namespace) {
             problems.push(format!("{n} samples are of idle CPUs or of processes outside of this pid name space; they have no names (:-1)"));
         }

@@ -449,9 +449,11 @@ impl Recording<'_> {
         let cpus = contexts.monitored_cpus.as_ref();
         contexts.nr_failed_threads == 0
             && contexts.restart_errors_by_cpu.is_empty()
-            && !contexts.incomplete_targets.has_early_end()
+            && !contexts.incomplete_targets.has_any_ended_early()
             && !contexts.has_broken_ring
-            && cpus.and_then(MonitoredCpus::read_problem).is_none()
+            && cpus
+                .and_then(MonitoredCpus::describe_online_cpus_read_error)
+                .is_none()
     }
 
     /// Waits for a signal or for readable rings, at most until the time `until`, and then reads the
@@ -513,7 +515,7 @@ impl Recording<'_> {
         if result.is_err() {
             // Recording has failed, but the command continues to run. pfc waits until the command
             // exits, and resumes each of its threads that ptrace stops.
-            child.wait_for_exit_uncounted(&mut self.event_loop);
+            child.wait_for_exit_without_counting(&mut self.event_loop);
         }
         result.map(Some)
     }
@@ -527,7 +529,7 @@ impl Recording<'_> {
                 self.contexts.read_messages_and_rings();
                 return Ok(status);
             }
-            let until = child.limit_wait(next_ring_poll_at());
+            let until = child.shorten_wait_if_changes_pending(next_ring_poll_at());
             if let WakeReason::Terminated(signal) = self.wait_and_read_rings(until)? {
                 child.send_signal(signal);
             }

@@ -22,7 +22,7 @@ use super::lost::LostRecordCounts;
 use super::perf_event::{open_dummy_perf_event, read_lost_count, PerfRing, TaskFilter};
 use super::tasks::monotonic_now_ns;
 use crate::data::{RecordEncoder, SampleId};
-use crate::hotplug::{present_cpus, read_cpu_generation, read_online_cpus};
+use crate::hotplug::{read_cpu_generation, read_online_cpus, read_present_cpus};
 
 /// Types of perf records.
 const PERF_RECORD_LOST: u32 = 2;
@@ -177,7 +177,7 @@ impl PerfTaskEvents {
     /// `EACCES` or `EPERM` if the caller may not use perf_event_open(2), `EMFILE` if there are too
     /// many threads and events for all tasks could not be opened.
     pub fn open_for_threads(list_threads: impl Fn() -> Vec<u32>) -> io::Result<Self> {
-        let cpus = present_cpus()?;
+        let cpus = read_present_cpus()?;
         let fd_limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let mut events = Self::new(false);
         let mut opened = BTreeSet::new();

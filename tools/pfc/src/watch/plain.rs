@@ -16,7 +16,9 @@ use crate::watch::sampler::{CounterSampler, InstanceRow, IntervalFrame};
 pub fn run(device: &Path, args: &WatchArgs, out: &mut Out) -> Result<(), Failure> {
     let mut sampler = CounterSampler::open(device, args.select.pattern())?;
     if sampler.is_empty() {
-        return Err(Failure::no_match(&args.select.joined_patterns()));
+        return Err(Failure::no_matching_instance(
+            &args.select.joined_patterns(),
+        ));
     }
     let interval = Duration::from_millis(args.interval);
     let mut due = Instant::now();
