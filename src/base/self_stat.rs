@@ -25,7 +25,7 @@ pub struct ModuleStats<const N: usize> {
 }
 
 // SAFETY: By the type's invariant nothing writes the fields while other threads read them. The
-// slots are per-CPU addresses, which have the same meaning in every thread.
+// elements of `slots` are per-CPU addresses, which any thread may use.
 unsafe impl<const N: usize> Sync for ModuleStats<N> {}
 
 impl<const N: usize> ModuleStats<N> {

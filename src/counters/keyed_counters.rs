@@ -421,7 +421,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
         }
     }
 
-    /// Publishes an entry, or a key without an entry. Returns `ENOSPC` if the table has no free
+    /// Inserts `key` into the table, with an entry that has `value`, or without an entry if `value`
+    /// is `None`. Returns `ENOMEM` if memory is short. Returns `ENOSPC` if the table has no free
     /// bucket for the key; callers check for a free bucket first.
     #[inline]
     fn insert(&self, key: &Key, value: Option<R>) -> Result {

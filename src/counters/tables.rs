@@ -10,8 +10,8 @@ use core::cell::UnsafeCell;
 use counters_rules::abi::MAX_INSTANCES;
 use counters_rules::layout::{DESCS_PER_PAGE, MAX_SLOT_PAGES, SLOTS_PER_PAGE};
 
-/// A table of words. Only the holder of the registry's lock writes the table; any thread may read
-/// it.
+/// An array of `N` addresses, or a bitmap of `N` words. Only the holder of the registry's lock
+/// writes the array; any thread may read it.
 ///
 /// # Invariants
 ///

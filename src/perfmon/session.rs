@@ -31,8 +31,10 @@ global_mutex! {
     pub(crate) static SESSION: Mutex<Session> = Session::IDLE;
 }
 
-/// An attached context. `evictable` is true if the context was attached without `CAP_PERFMON`. An
-/// evictable context is ended if an administrator's context needs its registers or its thread.
+/// An attached context. `evictable` is true if the context was attached without `CAP_PERFMON`. A
+/// caller with `CAP_SYS_ADMIN` ends an evictable context in two cases: the caller attaches another
+/// context to the thread of the evictable context, or the caller's context has the other scope
+/// (thread or CPU) and claims registers that the evictable context has claimed.
 struct AttachedContext {
     context: *const Context,
     evictable: bool,
@@ -98,8 +100,8 @@ impl Session {
     /// claimed one of the registers.
     fn is_available_after_evict(&self, scope: Scope, claims: &RegisterMask) -> bool {
         attached_contexts(&self.attached).all(|one| {
-            // SAFETY: A context is removed from the list by `remove_context()` before it is freed,
-            // and `remove_context()` needs `SESSION`, which protects `self`.
+            // SAFETY: A context is freed only after `remove_context()` has removed it from the
+            // list. `remove_context()` cannot run now, because the caller holds the lock `SESSION`.
             let context = unsafe { &*one.context };
             one.evictable
                 || context.scope == scope
@@ -120,8 +122,8 @@ impl Session {
             ..
         } = self;
         for one in attached_contexts(attached).filter(|one| one.evictable) {
-            // SAFETY: A context is removed from the list by `remove_context()` before it is freed,
-            // and `remove_context()` needs `SESSION`, which protects `self`.
+            // SAFETY: A context is freed only after `remove_context()` has removed it from the
+            // list. `remove_context()` cannot run now, because the caller holds the lock `SESSION`.
             let context = unsafe { &*one.context };
             if context.scope != scope {
                 let had = context.evict(&|state| state.claims.intersects(claims));
@@ -144,8 +146,8 @@ impl Session {
         } = self;
         let ended = Cell::new(false);
         for one in attached_contexts(attached).filter(|one| one.evictable) {
-            // SAFETY: A context is removed from the list by `remove_context()` before it is freed,
-            // and `remove_context()` needs `SESSION`, which protects `self`.
+            // SAFETY: A context is freed only after `remove_context()` has removed it from the
+            // list. `remove_context()` cannot run now, because the caller holds the lock `SESSION`.
             let context = unsafe { &*one.context };
             let had = context.evict(&|state| {
                 let is = state.phase.target() == Target::Thread(task);

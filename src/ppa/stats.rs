@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Statistics about accounting itself, which programs read as instances of the counter pages.
+//! Statistics of process accounting about itself: the instance `perfcounters/accounting/lost` of
+//! the counter pages counts lost records.
 
 #![expect(unsafe_code, reason = "per-CPU slots of counters")]
 

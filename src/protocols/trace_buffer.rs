@@ -53,9 +53,9 @@ pub fn plausible_lost(seen: u64, claimed: u64, ticks: u64) -> Option<u64> {
     (claimed >= seen && claimed <= most).then_some(claimed)
 }
 
-/// Returns the ticks of the clock from `since` to `now`. If `now` is before `since`, and the clock
-/// `has_restarted` in a suspend, the result is the number of ticks since the restart, because a
-/// restarted TSC counts from 0.
+/// Returns the ticks of the clock from `since` to `now`. If `now` is less than `since`, returns
+/// `now` if `has_restarted` is true, otherwise 0. `has_restarted` is true if a suspend has
+/// restarted the TSC: `now` is then the number of ticks since the restart.
 pub fn elapsed_ticks(since: u64, now: u64, has_restarted: bool) -> u64 {
     let restarted = if has_restarted { now } else { 0 };
     now.checked_sub(since).unwrap_or(restarted)

@@ -88,7 +88,7 @@ impl TraceDevice {
 
 /// The use of an open file of `/dev/perftrace`. A new file has no [`Role`] until an ioctl sets it.
 enum Role {
-    /// The process that attached through this file is traced.
+    /// A process has attached by a `PERFTRACE_ATTACH` call on this file, and is traced.
     Process(AttachedFile),
     /// A trace was created or opened through this file.
     Trace(FileTraceRef),
@@ -154,8 +154,8 @@ impl FileOperations for DeviceFile {
         KBox::pin_init(Self::new(), GFP_KERNEL_ACCOUNT)
     }
 
-    /// Dropping the private data detaches the process that attached through the file, or drops the
-    /// file's reference to a trace.
+    /// Dropping the private data detaches the process that called `PERFTRACE_ATTACH` on the file,
+    /// or drops the file's reference to a trace.
     fn release(&self, _: *mut bindings::file) {
         // If PERFTRACE_RELEASE was called on this file, and not all processes have detached yet,
         // closing the file lets processes attach again.

@@ -36,8 +36,8 @@ pub(crate) struct BufferParams {
     pub(crate) payer: MemoryCharge,
 }
 
-/// The memory that was allocated for a page fault. The memory is charged to the user that created
-/// the trace.
+/// The memory that was allocated for a page fault. All memory except the list `sets` is charged to
+/// the user that created the trace.
 #[derive(Default)]
 pub(crate) struct FaultMemory {
     pub(crate) sets: KVVec<BufferSet>,
@@ -55,7 +55,7 @@ impl FaultMemory {
         self.trace == 0 || self.trace == trace
     }
 
-    /// Allocates the memory `need`, or returns `EDQUOT` or `ENOMEM`. May sleep.
+    /// Allocates memory of the kind `need`. Returns `EDQUOT` or `ENOMEM` on failure. May sleep.
     pub(crate) fn make(&mut self, need: NeededMemory, terms: &BufferParams) -> Result {
         self.trace = terms.trace;
         match need {

@@ -24,9 +24,9 @@ use crate::trace::Trace;
 use base::cpu;
 use base::device::{PageFault, Vma};
 
-/// Maps all read-only pages (file offset 0) or all buffers (offset `map::BUFFERS`) of the process
-/// that attached through the file. Returns `EINVAL` for another offset or length, or if the VMA is
-/// not in the address space of the attached process.
+/// Maps all read-only pages (file offset 0) or all buffers (offset `map::BUFFERS`) of the traced
+/// process `attached`. Returns `EINVAL` for another offset or length, or if the VMA is not in the
+/// address space of the attached process.
 pub(super) fn map(
     attached: &AttachedFile,
     vma: &mut Vma,

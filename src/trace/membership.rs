@@ -92,8 +92,8 @@ pub(crate) fn join_traces(key: u64) {
 /// the cache.
 ///
 /// Processes that attach during the call add themselves to the trace ([`join_traces`]), and this
-/// function skips them. If it did not skip them, the call would not end while processes attach
-/// faster than the function adds them.
+/// function skips such processes. Otherwise this function would not return while new processes
+/// attach faster than it adds them to the trace.
 pub(super) fn add_processes(id: u64) {
     let mut after = 0u64;
     let mut call = LockYielder::new();

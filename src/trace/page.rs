@@ -16,7 +16,7 @@ use crate::helpers;
 /// Size of a page in bytes.
 pub(crate) const PAGE: usize = protocols::PAGE_SIZE;
 
-/// Flags for memory that page faults of traced processes allocate: if memory is short, the
+/// GFP flags for code that can run in a page fault of a traced process: if memory is short, the
 /// allocation fails, and the OOM killer is not invoked.
 // SAFETY: `Flags` has one field, a `u32` of any value, and `transmute` checks the size.
 pub(crate) const GFP_NO_OOM: Flags =

@@ -31,7 +31,7 @@ use base::{clock, cpu};
 /// the perftrace library in a process opens the device once.
 const MAX_FILES_PER_PROCESS: u32 = 256;
 
-/// The process that attached through a file.
+/// The traced process that called `PERFTRACE_ATTACH` on an open file of the device.
 pub(super) struct AttachedFile {
     pub(super) key: u64,
     pub(super) mm: Mm,

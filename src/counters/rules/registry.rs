@@ -104,13 +104,15 @@ impl<S: RegistryStore> Registry<S> {
         })
     }
 
-    /// Returns the store for reading. The caller holds the lock of the registry.
+    /// Returns a shared reference to the registry's store. The caller holds the lock of the
+    /// registry.
     pub fn store(&self) -> &S {
         &self.store
     }
 
-    /// Returns the store for writing. The caller may only change data that the registry does not
-    /// use, such as the owner of an instance. The caller holds the lock of the registry.
+    /// Returns a mutable reference to the registry's store. The caller may only change data that
+    /// the registry does not use, such as the owner of an instance. The caller holds the lock of
+    /// the registry.
     pub fn store_mut(&mut self) -> &mut S {
         &mut self.store
     }

@@ -107,10 +107,11 @@ impl Context {
     }
 
     /// Attaches the context to the thread `task`. If the caller has `CAP_SYS_ADMIN`, evicts
-    /// contexts that were attached without `CAP_PERFMON` and that have claimed the same registers
-    /// or monitor the same thread. Evicts a context only after all checks have succeeded. After the
-    /// eviction, checks again that the thread has not exited and that the caller may still watch
-    /// the thread. After an error, the caller calls [`detach`](Self::detach).
+    /// contexts that were attached without `CAP_PERFMON`: the context of the same thread, and
+    /// contexts of CPUs that have claimed the same registers. Evicts a context only after all
+    /// checks have succeeded. After the eviction, checks again that the thread has not exited and
+    /// that the caller may still watch the thread. After an error, the caller calls
+    /// [`detach`](Self::detach).
     fn attach_thread(
         &self,
         session: &mut Session,

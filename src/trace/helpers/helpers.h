@@ -27,8 +27,8 @@ struct pt_device_ops {
 };
 
 /*
- * Flags for memory that page faults of traced processes allocate. Because of __GFP_NORETRY the OOM
- * killer is not invoked; events are lost instead.
+ * GFP flags for code that can run in a page fault of a traced process. Because of __GFP_NORETRY the
+ * OOM killer is not invoked; events are lost instead.
  */
 #define PT_GFP_NO_OOM	(GFP_KERNEL_ACCOUNT | __GFP_NOWARN | __GFP_NORETRY)
 

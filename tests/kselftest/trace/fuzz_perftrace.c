@@ -350,7 +350,10 @@ static void init_process(void)
 	is_attached = true;
 	for (int i = 0; i < 4; i++)
 		marker_register(&self, marker_names[i], marker_fields[0]);
-	/* 0, the key of this process, and the keys of the kernel and of shared buffers. */
+	/*
+	 * The pool of keys starts with four values: 0, the key of the kernel's buffers, the key of
+	 * shared buffers, and the key of this process.
+	 */
 	for (int i = 0; i < 4; i++)
 		pool_add(K_KEY, self.attach.key);
 	add_fd(self.fd, R_PROCESS);

@@ -70,8 +70,8 @@ pub enum Runner {
     Module,
     /// The program in a guest calls this function in this stage.
     InGuest(GuestStage, fn(&Guest) -> io::Result<()>),
-    /// The operation is an interrupt handler that runs as a part of another operation. The two are
-    /// measured together. If the name of the other operation is `NAME`, the name of the handler is
+    /// The operation is the interrupt handler of another operation, and the two are measured
+    /// together. If the name of the other operation is `NAME`, the name of the handler is
     /// `NAME_handler`.
     Handler,
     /// The program compares a pair of loops on this machine.

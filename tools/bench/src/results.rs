@@ -18,7 +18,7 @@ pub struct Results {
     /// Durations of single calls of perf_add(), in ticks of the guest's time stamp counter.
     #[serde(rename = "adds")]
     pub perf_add_times: Vec<PerfAddTimes>,
-    /// Ratios of times, measured on this machine.
+    /// Comparisons of the times of two implementations, measured on this machine.
     pub ratios: Vec<TimeRatio>,
     /// Results of tests of the machine code.
     #[serde(rename = "code")]

@@ -144,8 +144,8 @@ fn r0_4_offsets_do_not_wrap_with_8192_cpus() {
                     assert!(matches!(page, Some(Page::Slots { cpu: of, .. }) if of == cpu));
                 }
             }
-            // The counters end with the last slot of the last CPU in the last chunk. The end is at
-            // most 1/128 of the offset of the descriptors.
+            // The last slot in the file is the last slot of the last CPU in the last chunk. The end
+            // of this slot is at most 1/128 of the offset of the descriptors.
             let slots = layout.max_chunks() * layout.slots_per_chunk();
             let end = expected_offset_of(cpus, pages, cpus - 1, slots - 1) + 8;
             assert_eq!(u128::from(layout.end(layout.max_chunks())), end);

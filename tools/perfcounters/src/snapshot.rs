@@ -150,9 +150,9 @@ pub enum Since {
     /// The interval starts when the instance was added, with the value 0. The instance was added,
     /// or the module was loaded again, after the earlier snapshot.
     Created,
-    /// The start of the interval is unknown: the instance was added before the earlier snapshot,
-    /// but the earlier snapshot did not select the instance. All differences of an instance with an
-    /// unknown start are 0.
+    /// The start of the interval is unknown: the instance existed at the time of the earlier
+    /// snapshot, but was not among the instances that were selected for the earlier snapshot. All
+    /// differences of an instance with an unknown start are 0.
     Unknown,
 }
 

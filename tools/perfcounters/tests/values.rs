@@ -300,7 +300,7 @@ fn library_reload_of_the_module_is_noticed() {
     let after = reopened.snapshot(&InstancePattern::all()).expect("quiet");
     let change = after.since(&before).next().expect("one instance");
     assert_eq!((change.since(), change.delta()), (Since::Created, 40));
-    // The new mapping rejects a selection that was made with the old mapping.
+    // `Counters` that were opened after the reload reject a selection from before the reload.
     let result = reopened.copy_consistent_values(before.selection(), &mut Vec::new());
     assert!(matches!(result, Err(Error::Reloaded)));
 }

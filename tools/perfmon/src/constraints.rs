@@ -80,8 +80,8 @@ pub fn amd_counter_mask(family: u32, code: u64) -> u64 {
     amd::counter_mask(family, code)
 }
 
-/// Returns true if the code has Intel's event number 0. Codes with event number 0 are
-/// pseudo-encodings of fixed counters; general counters count nothing for event number 0.
+/// Returns true if the event number of an Intel event code (bits 0 to 7) is 0. Codes with event
+/// number 0 are pseudo-encodings of fixed counters, and count nothing on general counters.
 pub const fn is_intel_fixed_only(code: u64) -> bool {
     code & 0xff == 0
 }

@@ -44,8 +44,8 @@ impl RingMemory {
     }
 }
 
-/// The number that record_numbers() adds to a count of lost records, to distinguish the count from
-/// the numbers that other records contain.
+/// record_numbers() adds this number to a count of lost records, so that the sum differs from the
+/// number of every record.
 const LOST_COUNT_OFFSET: u64 = 1 << 40;
 
 /// Returns, for each record, the number that the record contains. For a record that reports losses,

@@ -41,8 +41,8 @@ pub struct Site {
     pub(crate) shape: u64,
 }
 
-// The assembly of the fast path and the C header rely on the size of a site and on the offset of
-// `header`.
+// The assembly of the fast path and the C header `perftrace.h` rely on the size of `Site` and on
+// the offset of the field `header` in `Site`.
 const _: () = assert!(size_of::<Site>() == 32 && core::mem::offset_of!(Site, header) == 8);
 
 // SAFETY: The fields of a `Site` that change are atomic, and its text is constant.
@@ -116,8 +116,8 @@ impl Site {
     }
 }
 
-/// Checks the names in the text of a marker at compile time, by the rules of the kernel
-/// (`protocols::filter`).
+/// Checks the names of a marker's provider, event and fields at compile time. Names that the kernel
+/// would refuse (`protocols::filter`) do not compile.
 const fn check_marker_text(text: &[u8]) {
     let mut end = 0;
     while text[end] != 0 {

@@ -275,7 +275,7 @@ fn pfc_export_answers_who_is_not_that_quick_in_a_flood() {
                 }
             }
         });
-        // Wait until the thread has connected more often than it keeps connections open.
+        // Wait until the thread has made more connections than the `NR_FLOOD` that it keeps open.
         wait_until("no flood", || {
             nr_connected.load(Ordering::Relaxed) > NR_FLOOD
         });

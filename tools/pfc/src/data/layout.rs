@@ -234,8 +234,9 @@ impl FileLayout {
     }
 }
 
-/// Returns the contents of the feature CLOCK_DATA: the present time on the clock of records and on
-/// the clock of files. Readers use it to compare the times of records with the times of files.
+/// Returns the contents of the feature CLOCK_DATA: the present time of `CLOCK_REALTIME`, the clock
+/// of file timestamps, and of `CLOCK_MONOTONIC`, the clock of the records. Readers use the two
+/// times to compare a record with a file timestamp.
 fn encode_clock_data_feature() -> Vec<u8> {
     let mut to = CLOCK_DATA_VERSION.to_le_bytes().to_vec();
     to.extend(CLOCK_MONOTONIC.to_le_bytes());

@@ -127,9 +127,9 @@ pub struct Scraper {
     /// The number of tasks to export once `/dev/ppa` exists; `None` if the device was found, or if
     /// no tasks are exported.
     max_tasks_once_available: Option<usize>,
-    /// True with `--listen`, `--mmv`, `--interval` or `--count`, with which the export can take
-    /// more than one scrape. If `is_repeated_export` is true, a missing permission to read tasks
-    /// causes a warning, and only counters are exported.
+    /// True if the export can take more than one scrape, that is, with `--listen`, `--mmv`,
+    /// `--interval` or `--count`. If `is_repeated_export` is true, a missing permission to read
+    /// tasks causes a warning, and only counters are exported.
     is_repeated_export: bool,
 }
 

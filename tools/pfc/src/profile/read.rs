@@ -143,8 +143,9 @@ pub struct ProfileReader {
     /// The time at which the file of samples was last written. `None` for standard input, and for
     /// samples that are shown while they are recorded.
     sample_file_written_at: Option<SystemTime>,
-    /// One point of time on the clock of files and, in nanoseconds, on the clock of the records.
-    /// `None` if the file of samples does not have such a point, as most files of perf.
+    /// One point of time on two clocks: the wall clock, and the clock of the records in
+    /// nanoseconds. `None` if the file of samples does not have such a point, as most files of
+    /// perf.
     clock: Option<(SystemTime, u64)>,
     /// The sums of the LOST and of the LOST_SAMPLES records. perf record adds LOST_SAMPLES records
     /// for samples that LOST records also count, so the sums are not added up.
@@ -167,7 +168,7 @@ pub struct ProfileReader {
 pub const MISSING_PROCESS_RECORDS_CONSEQUENCE: &str =
     "some names may be missing, or those of an earlier program";
 
-/// Returns a sentence for the user about lost records of processes, with the consequence.
+/// Returns a warning about lost records of processes, with the consequence for the user.
 pub fn describe_lost_process_records(lost: u64) -> String {
     format!("{lost} records of processes were lost: {MISSING_PROCESS_RECORDS_CONSEQUENCE}")
 }
@@ -191,7 +192,7 @@ impl ProfileReader {
         self
     }
 
-    /// Returns sentences about missing names and functions in the profile.
+    /// Returns warnings about missing names and functions in the profile.
     pub fn find_problems(&self) -> Vec<String> {
         let profile = &self.profile;
         let mut problems = self.symbolizer.explain_missing_names(&profile.frames);
@@ -295,8 +296,8 @@ impl ProfileReader {
         Ok(())
     }
 
-    /// Returns the time of a record on the clock of files, if it is known.
-    fn file_clock_time_of(&self, record: &RawEventRecord<'_>) -> Option<SystemTime> {
+    /// Returns the wall-clock time of a record, if it is known.
+    fn wall_clock_time_of(&self, record: &RawEventRecord<'_>) -> Option<SystemTime> {
         let time = record
             .common_data()
             .ok()
@@ -321,7 +322,7 @@ impl ProfileReader {
             EventRecord::Comm(r) => {
                 if r.is_execve {
                     self.drop_cached_frames(r.pid);
-                    let time = self.file_clock_time_of(raw);
+                    let time = self.wall_clock_time_of(raw);
                     self.symbolizer.note_program_start(r.pid, time);
                 }
                 let name = bytes_before_nul(&r.name);
@@ -338,7 +339,7 @@ impl ProfileReader {
                     .add_forked_thread((r.pid, r.tid), (r.ppid, r.ptid));
                 if r.pid != r.ppid {
                     self.drop_cached_frames(r.pid);
-                    let time = self.file_clock_time_of(raw);
+                    let time = self.wall_clock_time_of(raw);
                     self.symbolizer.note_program_start(r.pid, time);
                 }
             }
@@ -368,7 +369,7 @@ impl ProfileReader {
                     file_offset: r.page_offset,
                     object: bytes_before_nul(&r.path).into(),
                     identity: FileIdentity::Any,
-                    mapped_at: self.file_clock_time_of(raw).or(self.sample_file_written_at),
+                    mapped_at: self.wall_clock_time_of(raw).or(self.sample_file_written_at),
                 };
                 self.insert_mapping(r.pid, r.address, region);
             }
@@ -378,7 +379,7 @@ impl ProfileReader {
                     file_offset: r.page_offset,
                     object: bytes_before_nul(&r.path).into(),
                     identity: mapped_file_identity(&r.file_id),
-                    mapped_at: self.file_clock_time_of(raw).or(self.sample_file_written_at),
+                    mapped_at: self.wall_clock_time_of(raw).or(self.sample_file_written_at),
                 };
                 self.insert_mapping(r.pid, r.address, region);
             }

@@ -147,7 +147,7 @@ pub struct SamplingContexts {
     pub process_recorder: ProcessRecorder,
     /// The kernel's records of processes; `None` if the kernel refuses to open the perf events.
     perf_task_events: Option<PerfTaskEvents>,
-    /// A sentence for the user about perf events that could not be opened.
+    /// The warning that perf events could not be opened, or `None`.
     unopened_events_problem: Option<String>,
     pub drained_records: DrainedRecords,
     /// The number of threads that could not be sampled, and the error of the first such thread.
@@ -488,7 +488,7 @@ impl SamplingContexts {
             && !self.incomplete_targets.has_target_ended_early(thread)
     }
 
-    /// Prints warnings about CPUs that were offline, and the sentences of [`Self::find_problems`].
+    /// Prints warnings about CPUs that were offline, and the warnings of [`Self::find_problems`].
     pub fn print_sampling_problems(&mut self) {
         for (target, live) in &mut self.contexts_by_target {
             let causes = live.read_end_causes(self.config.scope);
@@ -503,7 +503,7 @@ impl SamplingContexts {
         }
     }
 
-    /// Returns sentences about lost records of processes, samples without a name since the last
+    /// Returns warnings about lost records of processes, samples without a name since the last
     /// call, and threads or CPUs that are not sampled any more. Does not read the messages of the
     /// contexts: [`SamplingContexts::read_messages_and_rings`] must be the first to read that a CPU
     /// is offline.

@@ -100,7 +100,7 @@ impl SamplingContexts {
         self.record_existing_processes(processes, time);
     }
 
-    /// Returns sentences about changes of processes for which the kernel's records are missing, and
+    /// Returns warnings about changes of processes for which the kernel's records are missing, and
     /// about perf events that could not be opened.
     pub(super) fn find_process_record_problems(&self) -> Vec<String> {
         let mut problems: Vec<String> = self.unopened_events_problem.iter().cloned().collect();
@@ -118,10 +118,10 @@ impl SamplingContexts {
     }
 }
 
-/// Returns a sentence for the user that perf events could not be opened, with the consequence.
+/// Returns a warning that perf events could not be opened, with the consequence for the user.
 ///
-/// If threads are sampled, a sentence is returned only for a lack of descriptors: the ring of a
-/// thread reports the execs of the thread. The ring of a CPU does not report execs.
+/// If threads are sampled, returns `None` unless file descriptors ran out, because the ring of a
+/// sampled thread also reports the execs of the thread. The ring of a CPU does not report execs.
 fn describe_unopened_events(error: &io::Error, scope: Scope) -> Option<String> {
     let errno = error.raw_os_error();
     if scope == Scope::Thread && !matches!(errno, Some(libc::EMFILE | libc::ENFILE)) {
