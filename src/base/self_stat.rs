@@ -44,7 +44,7 @@ impl<const N: usize> ModuleStats<N> {
     ///
     /// Called by module init, before any statistic can be updated. `slot` is the per-CPU address of
     /// a word that exists as long as the statistic can be updated.
-    pub unsafe fn set_slot(&self, stat: usize, slot: *mut i64) {
+    pub unsafe fn set_per_cpu_slot(&self, stat: usize, slot: *mut i64) {
         // SAFETY: By the function's requirement nothing else accesses the fields. The masked index
         // is within the array.
         unsafe {

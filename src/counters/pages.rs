@@ -139,7 +139,7 @@ impl Pages {
     /// Returns the RCU grace period that began when an instance was last deleted.
     pub(crate) fn last_deletion(&self, instance: u32) -> GracePeriod {
         let life = self.instances.get(instance as usize);
-        life.map_or_else(GracePeriod::over, |life| life.last_deletion)
+        life.map_or_else(GracePeriod::already_over, |life| life.last_deletion)
     }
 
     /// Returns the module that added an instance; `ModuleOwner::NONE` if the instance is not live.
@@ -163,7 +163,7 @@ impl Pages {
             let address = page.address();
             let lives = (self.descs.len() + 1) * DESCS_PER_PAGE as usize;
             let unborn = InstanceState {
-                last_deletion: GracePeriod::over(),
+                last_deletion: GracePeriod::already_over(),
                 owner: ModuleOwner::NONE,
             };
             self.instances

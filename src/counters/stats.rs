@@ -35,7 +35,7 @@ impl FaultStats {
         for (n, counter) in [served.counter(), time.counter()].into_iter().enumerate() {
             // SAFETY: No page fault can be counted yet, and the per-CPU slots of `counter` exist
             // until the module is unloaded.
-            unsafe { MODULE_STATS.set_slot(n, counter.raw()) };
+            unsafe { MODULE_STATS.set_per_cpu_slot(n, counter.raw()) };
         }
         Ok(Self {
             _served: served,

@@ -485,7 +485,7 @@ fn map_memory(
     // SAFETY: The caller is in process context, in the process that maps the page.
     let allowed = has_counters && unsafe { helpers::pfm_rdpmc_allow() };
     if allowed {
-        vma.set_data(RDPMC_ALLOWED);
+        vma.set_private_data(RDPMC_ALLOWED);
     }
     context.set_rdpmc(allowed);
     Ok(())

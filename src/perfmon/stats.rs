@@ -166,7 +166,7 @@ impl PerfmonStats {
             let instance = Instance::add_if_room(&CounterSpec { help, ..spec })?;
             // SAFETY: No code can update a statistic yet. The per-CPU words of the counter exist
             // until the module is unloaded.
-            unsafe { MODULE_STATS.set_slot(cost as usize, instance.counter().raw()) };
+            unsafe { MODULE_STATS.set_per_cpu_slot(cost as usize, instance.counter().raw()) };
             instances.push(instance, GFP_KERNEL)?;
         }
         Ok(Self {

@@ -97,7 +97,7 @@ impl EventHandler<SchedSwitch<'_>> for AccountingState {
 impl EventHandler<SchedExit<'_>> for AccountingState {
     #[inline(always)]
     fn handle_event(&self, event: SchedExit<'_>) {
-        match self.clock.now_fast() {
+        match self.clock.now_if_tsc() {
             Some(now) => self.switched(event.is_switch, now),
             None => self.switched_slow(event.is_switch),
         }
@@ -107,7 +107,7 @@ impl EventHandler<SchedExit<'_>> for AccountingState {
 impl EventHandler<SchedWaking<'_>> for AccountingState {
     #[inline(always)]
     fn handle_event(&self, event: SchedWaking<'_>) {
-        match self.clock.now_fast() {
+        match self.clock.now_if_tsc() {
             Some(now) => self.wake(event.task, now),
             None => self.wake_slow(event.task),
         }
@@ -128,7 +128,7 @@ impl AccountingState {
     #[inline(always)]
     fn switch(&self, here: &PerCpu, after: TaskRef<'_>, record: Option<&TaskRecord>) {
         begin_switch(here, record);
-        let now = self.clock.now_fast();
+        let now = self.clock.now_if_tsc();
         let turn = now.and_then(|now| Some((now, here.words.uninterrupted_run(now)?)));
         let Some((now, own)) = turn else {
             return self.switch_slow(here, (after, record), true, false);
@@ -169,7 +169,7 @@ impl AccountingState {
         let (before, now) = (task::current_task_ref(), self.clock.now());
         let leave = if blocks {
             SwitchReason::Blocked
-        } else if after.urgency() < before.urgency() {
+        } else if after.prio_without_nice() < before.prio_without_nice() {
             SwitchReason::Preempted
         } else if before.is_slice_over() || before.is_in_sched_yield() {
             SwitchReason::Expired

@@ -30,7 +30,7 @@ impl AccountingStats {
         })?;
         // SAFETY: No code can count a dropped record yet, and the per-CPU slots of the counter
         // `lost` exist until the module is unloaded.
-        unsafe { MODULE_STATS.set_slot(0, lost.counter().raw()) };
+        unsafe { MODULE_STATS.set_per_cpu_slot(0, lost.counter().raw()) };
         Ok(Self { _lost: lost })
     }
 }

@@ -15,8 +15,8 @@ use crate::reader_signal::ReaderSignal;
 use crate::stats;
 use base::clock::Clock;
 use base::preempt::NoPreempt;
-use base::tracepoint::{Abi, SchedSwitch, SysEnter, SysExit};
 use base::tracepoint::{EventHandler, Probes};
+use base::tracepoint::{SchedSwitch, SysEnter, SysExit, SyscallAbi};
 use base::{cpu, task};
 use protocols::sync::Word;
 
@@ -155,9 +155,9 @@ impl EventHandler<SysEnter<'_>> for KernelEvents {
         // A text field of a record consists of the bytes of the text and a NUL. Zeros fill the rest
         // of the field's last 64-bit word.
         let abi = match event.abi() {
-            Abi::X86_64 => b"x86_64\0\0",
-            Abi::I386 => b"i386\0\0\0\0",
-            Abi::X32 => b"x32\0\0\0\0\0",
+            SyscallAbi::X86_64 => b"x86_64\0\0",
+            SyscallAbi::I386 => b"i386\0\0\0\0",
+            SyscallAbi::X32 => b"x32\0\0\0\0\0",
         };
         self.write(1, [event.number as u64, u64::from_ne_bytes(*abi)]);
     }

@@ -40,7 +40,7 @@ pub(super) fn map(
     };
     if !(writable || pgoff == 0)
         || vma.bytes() as u64 != bytes
-        || !attached.mm.has_address(vma.mm())
+        || !attached.mm.is_at_address(vma.mm())
     {
         return Err(EINVAL);
     }
@@ -63,7 +63,7 @@ fn process_key_of_vma(vma: &Vma) -> u64 {
 
 /// Stores in a mapping the key of the traced process to which the mapping belongs.
 fn set_process_key_of_vma(vma: &mut Vma, key: u64) {
-    vma.set_data(key as usize);
+    vma.set_private_data(key as usize);
 }
 
 /// Adds a mapping to the count of its process's mappings if `more` is true, otherwise subtracts it.

@@ -81,7 +81,7 @@ impl Trace {
     /// rights of the trace's creator. The trace must not record the processes of all users, and
     /// must have no buffers for kernel events.
     fn is_own(&self) -> bool {
-        access::has_rights_of(self.payer().user())
+        access::caller_has_rights_of(self.payer().user())
             && !self.has_flag(flag::ALL_USERS)
             && self.set(KEY_KERNEL).is_none()
     }

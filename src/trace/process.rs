@@ -199,7 +199,7 @@ impl Process {
             // If the parent is a child of fork() whose `struct perftrace_thread` is not cleared
             // yet, the new child inherits the same thread id as the parent.
             forked_by: match self.forked_by {
-                0 => task::thread_number(),
+                0 => task::current_tid_in_own_namespace(),
                 inherited => inherited,
             },
             has_parents_identity: true,

@@ -98,7 +98,7 @@ impl ProcessPages {
             clock: clock.is_monotonic().into(),
             key,
             offset: clock::time_namespace_offset_ns() as u64,
-            pid: pid.own_number(),
+            pid: pid.number_in_own_namespace(),
             reserved: 0,
             reserved2: 0,
         };

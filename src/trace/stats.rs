@@ -48,7 +48,7 @@ impl TraceStats {
         for (stat, counter) in slots {
             // SAFETY: Nothing can be counted yet, and the per-CPU slots of `counter` exist until
             // the module is unloaded.
-            unsafe { MODULE_STATS.set_slot(stat, counter.raw()) };
+            unsafe { MODULE_STATS.set_per_cpu_slot(stat, counter.raw()) };
         }
         Ok(Self {
             _lost: lost,

@@ -168,7 +168,7 @@ impl EventHandler<BlockComplete<'_>> for Counts {
             }
             return;
         }
-        if !event.request.is_accounted() {
+        if !event.request.is_in_diskstats() {
             return;
         }
         self.count_for_disk_and_partition(event.request, |disk| {
@@ -181,7 +181,7 @@ impl EventHandler<BlockComplete<'_>> for Counts {
 
 impl EventHandler<BlockDone<'_>> for Counts {
     fn handle_event(&self, event: BlockDone<'_>) {
-        if !event.request.is_accounted() || event.request.is_step_of_flush_sequence() {
+        if !event.request.is_in_diskstats() || event.request.is_step_of_flush_sequence() {
             return;
         }
         let operation = event.request.operation();

@@ -22,7 +22,7 @@
 use core::pin::Pin;
 
 use kernel::prelude::*;
-use provider::net::{DropPoint, Interface, InterfaceListener, RtnlLock};
+use provider::net::{Interface, InterfaceListener, PacketDropPoint, RtnlLock};
 use provider::probe::{NetDrop, NetReceive, NetXmit};
 use provider::{
     EventHandler, Instance, InstanceSpec, Key, KeyedCounters, ListeningProbes, Probes, Unit,
@@ -214,9 +214,9 @@ impl EventHandler<NetDrop<'_>> for Counts {
     fn handle_event(&self, event: NetDrop<'_>) {
         let traffic = match event.at {
             None => None,
-            Some((DropPoint::Backlog, interface)) => self.traffic(interface),
+            Some((PacketDropPoint::Backlog, interface)) => self.traffic(interface),
             // The packet of an interface without counters is already counted in `unnamed`.
-            Some((DropPoint::Protocol, interface)) => {
+            Some((PacketDropPoint::Protocol, interface)) => {
                 interface.key().and_then(|key| self.interfaces.find(&key))
             }
         };

@@ -12,7 +12,7 @@
 use core::pin::Pin;
 
 use kernel::prelude::*;
-use provider::probe::{Abi, SysEnter};
+use provider::probe::{SysEnter, SyscallAbi};
 use provider::{EventHandler, Instance, InstanceSpec, Key, KeyedCounters, Probes};
 
 module! {
@@ -50,18 +50,18 @@ const X32_BIT: u32 = 1 << 30;
 
 /// Returns the names of the system calls of an ABI, indexed by the number of the call. A kernel
 /// that is built without x32 has no x32 calls.
-fn names(abi: Abi) -> &'static [Option<&'static str>] {
+fn names(abi: SyscallAbi) -> &'static [Option<&'static str>] {
     let [x86_64, i386, x32] = NAMES;
     match abi {
-        Abi::X86_64 => x86_64,
-        Abi::I386 => i386,
-        Abi::X32 if cfg!(CONFIG_X86_X32_ABI) => x32,
-        Abi::X32 => &[],
+        SyscallAbi::X86_64 => x86_64,
+        SyscallAbi::I386 => i386,
+        SyscallAbi::X32 if cfg!(CONFIG_X86_X32_ABI) => x32,
+        SyscallAbi::X32 => &[],
     }
 }
 
 /// Returns the name of the system call at `index` in the table of an ABI.
-fn name(abi: Abi, index: usize) -> Option<&'static str> {
+fn name(abi: SyscallAbi, index: usize) -> Option<&'static str> {
     *names(abi).get(index)?
 }
 
@@ -70,12 +70,12 @@ fn add_compat(key: &Key) -> Result<Instance> {
     let number = key.number();
     let (abi, prefix, help) = match number & X32_BIT {
         0 => (
-            Abi::I386,
+            SyscallAbi::I386,
             "i386",
             c"Calls of this system call by 32-bit programs",
         ),
         _ => (
-            Abi::X32,
+            SyscallAbi::X32,
             "x32",
             c"Calls of this system call by x32 programs",
         ),
@@ -87,7 +87,7 @@ fn add_compat(key: &Key) -> Result<Instance> {
 impl kernel::Module for Provider {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         let call = InstanceSpec::events(c"Calls of this system call by 64-bit programs");
-        let names = names(Abi::X86_64);
+        let names = names(SyscallAbi::X86_64);
         let mut x86_64 = KVec::with_capacity(names.len(), GFP_KERNEL)?;
         for name in names {
             let instance = match name {
@@ -115,7 +115,7 @@ impl Counts {
     /// Returns the instance that counts an i386 or x32 call with a known number. If the call has no
     /// instance yet, requests the instance and returns `unnamed`.
     fn compat_instance(&self, number: u32) -> &Instance {
-        let key = Key::number_only(number);
+        let key = Key::from_number(number);
         self.compat.find(&key).unwrap_or_else(|| {
             self.compat.request(&key);
             &self.unnamed
@@ -127,9 +127,9 @@ impl EventHandler<SysEnter<'_>> for Counts {
     fn handle_event(&self, event: SysEnter<'_>) {
         let abi = event.abi();
         let instance = event.index(abi).and_then(|index| match abi {
-            Abi::X86_64 => self.x86_64.get(index)?.as_ref(),
+            SyscallAbi::X86_64 => self.x86_64.get(index)?.as_ref(),
             // The number of a known call fits in 32 bits.
-            Abi::I386 | Abi::X32 => {
+            SyscallAbi::I386 | SyscallAbi::X32 => {
                 name(abi, index).map(|_| self.compat_instance(event.number as u32))
             }
         });

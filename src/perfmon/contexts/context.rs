@@ -175,7 +175,7 @@ impl Context {
     /// no PMU description is registered. Other errors are `EDQUOT`, `ESRCH` and `ENOMEM`.
     pub(crate) fn new(kind: ContextConfig) -> Result<Arc<Self>> {
         let charge =
-            MemoryCharge::of_context(size_of::<Self>().wrapping_add(CONTEXT_OVERHEAD_BYTES))?;
+            MemoryCharge::of_new_context(size_of::<Self>().wrapping_add(CONTEXT_OVERHEAD_BYTES))?;
         let ns = ARef::from(current!().active_pid_ns().ok_or(ESRCH)?);
         let (registers, pins) = current_registers()?;
         let global_ctrl = registers.map().global_ctrl;
