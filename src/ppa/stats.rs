@@ -37,7 +37,7 @@ impl AccountingStats {
 
 /// Adds `more` to the value that an instance of accounting has on `cpu`. Calls must not overlap,
 /// and nothing else updates the instance. A concurrent reader sees either the old or the new value.
-pub(crate) fn add_on(instance: &Instance, cpu: u32, more: i64) {
+pub(crate) fn add_to_instance_on_cpu(instance: &Instance, cpu: u32, more: i64) {
     // SAFETY: The per-CPU slot exists as long as `instance`, and nothing else writes the slot.
     unsafe { cpu::add_to_word_on_cpu(instance.counter().raw(), cpu, more) }
 }
