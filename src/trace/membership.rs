@@ -72,7 +72,7 @@ pub(crate) fn join_traces(key: u64) {
         let could = |trace: &Trace, process: &Process| trace.may_join(process);
         let found = TRACING
             .lock()
-            .trace_of(key, after, could)
+            .next_trace_where(key, after, could)
             .map(permission_query);
         let Some((asks, leader)) = found.flatten() else {
             return;
@@ -94,7 +94,7 @@ pub(crate) fn join_traces(key: u64) {
 /// Processes that attach during the call add themselves to the trace ([`join_traces`]), and this
 /// function skips such processes. Otherwise this function would not return while new processes
 /// attach faster than it adds them to the trace.
-pub(super) fn add_processes(id: u64) {
+pub(super) fn add_joinable_processes(id: u64) {
     let mut after = 0u64;
     let mut call = LockYielder::new();
     let end = TRACING.lock().next_key;
