@@ -89,9 +89,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 cpu.adjust(peak, wait - cpu.get(peak));
             }
             let bucket = 14 + random(&mut seed, 6) * random(&mut seed, 6) / 3;
-            cpu.begin();
+            cpu.begin_update();
             cpu.add(latency + bucket as u32, random(&mut seed, 4));
-            cpu.end();
+            cpu.end_update();
         }
     }
     Ok(())

@@ -5,14 +5,14 @@
 
 use std::io::{self, Write};
 
-use perfcounters::{Catalogue, Instance, Kind, Reading, Snapshot};
+use perfcounters::{Instance, InstanceCatalogue, Kind, Reading, Snapshot};
 use serde_json::{json, Value};
 
 use crate::time;
 
 /// Writes the JSON object of `pfc list`, which has the instances without their values.
 pub fn write_instance_list<'a>(
-    catalogue: &Catalogue,
+    catalogue: &InstanceCatalogue,
     instances: impl Iterator<Item = &'a Instance>,
     out: &mut impl Write,
 ) -> io::Result<()> {

@@ -199,7 +199,7 @@ fn pfc_export_leaves_out_what_would_spoil_the_rest() {
     assert!(all.contains(&"pfc_snapshot_consistent 1".to_owned()));
     assert!(lines_of(&all, "perfcounters_sched").len() == 2);
     // The OpenMetrics text and a warning say that the values of a busy CPU are not consistent.
-    device.fake.cpu(1).begin();
+    device.fake.cpu(1).begin_update();
     let run = device.run(&["export", "--openmetrics", "switches"]);
     assert!(
         run.out.contains("pfc_snapshot_consistent 0\n")

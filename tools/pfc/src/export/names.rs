@@ -14,7 +14,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use perfcounters::{Catalogue, Instance, Kind, Unit};
+use perfcounters::{Instance, InstanceCatalogue, Kind, Unit};
 
 /// The OpenMetrics metric types that pfc uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -68,7 +68,7 @@ pub struct MetricFamilies {
 }
 
 impl MetricFamilies {
-    pub fn new(catalogue: &Catalogue) -> Self {
+    pub fn new(catalogue: &InstanceCatalogue) -> Self {
         let mut families = Self::default();
         let mut index_of_key: HashMap<(String, MetricType, Option<&'static str>), usize> =
             HashMap::new();

@@ -5,7 +5,7 @@
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 
-use perfcounters::{Kind, Since};
+use perfcounters::{DeltaStart, Kind};
 
 use crate::units::{histogram_bucket_bounds, ScaledUnit};
 use crate::watch::sampler::InstanceRow;
@@ -37,8 +37,8 @@ pub fn instance_detail_lines(
         row.value_unit.format_scaled_amount(rate)
     });
     let since = match row.change_start {
-        Since::Created => " (since it was added)",
-        Since::EarlierSnapshot | Since::Unknown => "",
+        DeltaStart::Created => " (since it was added)",
+        DeltaStart::EarlierSnapshot | DeltaStart::Unknown => "",
     };
     lines.push(Line::from(format!(
         "{rate} per second{since}, {} in total",
