@@ -87,7 +87,7 @@ impl Ring {
     /// Returns true if the ring is mapped in this process. If it is not, only
     /// [`close`](Self::close) may be called.
     pub(crate) fn is_mapped(&self) -> bool {
-        !self.fork_detector.is_in_child()
+        !self.fork_detector.is_in_forked_child()
     }
 
     /// Returns the number of records that were lost so far.

@@ -423,7 +423,7 @@ impl SamplingContexts {
         // If records are lost after the last record in the ring, only the ring's count of lost
         // records includes the loss: no record in the ring reports it.
         drained.nr_lost += live.lost_records.update_kernel_lost_count(live.ring.lost());
-        self.has_broken_ring |= live.ring.is_broken();
+        self.has_broken_ring |= live.ring.has_found_invalid_record();
     }
 
     /// Writes a LOST record for the lost records of a ring that no LOST record counts yet.

@@ -425,7 +425,7 @@ impl CountingContexts {
         }
         let context = self.config.run_on_target(target, || {
             let context = self.config.create_context()?;
-            context.load_set(target, self.next_start_set)?;
+            context.load_with_active_set(target, self.next_start_set)?;
             Ok(context)
         })?;
         // Each context starts with the event set that follows the start set of the previous

@@ -274,7 +274,7 @@ impl MachineProperties {
         let Some(vendor) = self.vendor else {
             return Ok(Err(self.explain_missing_event("")));
         };
-        let nr_core_types = self.map.hardware.as_ref().map_or(0, |d| d.cores.len());
+        let nr_core_types = self.map.hardware.as_ref().map_or(0, |d| d.core_types.len());
         if nr_core_types > 1 {
             return Ok(Err(
                 "the code may select another event on the other core type".to_owned(),
