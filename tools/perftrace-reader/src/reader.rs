@@ -32,7 +32,7 @@ const MAX_COMMIT_DELAY_MS: u64 = 10;
 
 /// Totals over all events that were read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
+pub struct ReadTotals {
     /// Number of events that were read.
     pub events: u64,
     /// Size in bytes of all records that were read.
@@ -49,7 +49,7 @@ pub struct Totals {
     pub overwritten: u64,
     /// Number of events with an impossible time: a time before that of the previous event, or a
     /// time in the future.
-    pub bad_times: u64,
+    pub impossible_times: u64,
 }
 
 /// The result of resolving a record.
@@ -80,7 +80,7 @@ pub struct Reader {
     metadata: MetadataCache,
     streams: HashMap<BufferId, BufferState>,
     buffer: Vec<u8>,
-    totals: Totals,
+    totals: ReadTotals,
 }
 
 impl Reader {
@@ -93,12 +93,12 @@ impl Reader {
             metadata: MetadataCache::default(),
             streams: HashMap::new(),
             buffer: Vec::with_capacity(info.bytes as usize),
-            totals: Totals::default(),
+            totals: ReadTotals::default(),
         }
     }
 
     /// Returns the totals so far.
-    pub fn totals(&self) -> Totals {
+    pub fn totals(&self) -> ReadTotals {
         self.totals
     }
 
@@ -321,7 +321,7 @@ impl Reader {
             false => time,
         };
         let corrected = corrected.max(stream.last_time);
-        self.totals.bad_times += u64::from(corrected != time);
+        self.totals.impossible_times += u64::from(corrected != time);
         stream.last_time = corrected;
         corrected
     }

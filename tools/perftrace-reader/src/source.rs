@@ -132,5 +132,5 @@ pub trait Source {
     fn process(&self, key: u64) -> Result<Option<ProcessInfo>, Error>;
 
     /// Returns the marker with this number, or `None` if the process has no marker of this number.
-    fn describe(&self, key: u64, number: u32) -> Result<Option<MarkerInfo>, Error>;
+    fn describe_marker(&self, key: u64, number: u32) -> Result<Option<MarkerInfo>, Error>;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Passes arbitrary bytes to the reader. The reader must not panic, must end every loop, and must
-//! count invalid bytes in `Totals::cut`.
+//! count invalid bytes in `ReadTotals::cut`.
 
 mod fake;
 

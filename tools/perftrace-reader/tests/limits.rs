@@ -12,7 +12,7 @@ use std::io;
 use fake::{FakeTrace, RecordBytes, FAKE_KHZ, NOW_TICKS, SHARED_KEY};
 use perftrace_reader::output::{Output, Packet, TextOutput};
 use perftrace_reader::{
-    BufferId, Chunk, Clock, Error, Info, MarkerInfo, ProcessInfo, Reader, Source, Totals,
+    BufferId, Chunk, Clock, Error, Info, MarkerInfo, ProcessInfo, ReadTotals, Reader, Source,
     KEY_KERNEL,
 };
 
@@ -85,7 +85,7 @@ impl Source for ForkStorm {
         Ok(self.process.clone())
     }
 
-    fn describe(&self, _: u64, _: u32) -> Result<Option<MarkerInfo>, Error> {
+    fn describe_marker(&self, _: u64, _: u32) -> Result<Option<MarkerInfo>, Error> {
         Ok(None)
     }
 }
@@ -147,7 +147,7 @@ fn r3_7_a_buffer_of_a_process_that_the_kernel_has_dropped_is_skipped() {
     let mut reader = Reader::new(&fake.info);
     let nr = reader.read_round(&fake, &mut output).expect("it is read");
     assert_eq!((nr, output.packets), (0, 0));
-    assert_eq!(reader.totals(), Totals::default());
+    assert_eq!(reader.totals(), ReadTotals::default());
 }
 
 #[test]

@@ -164,7 +164,7 @@ impl Source for FakeTrace {
         })
     }
 
-    fn describe(&self, key: u64, number: u32) -> Result<Option<MarkerInfo>, Error> {
+    fn describe_marker(&self, key: u64, number: u32) -> Result<Option<MarkerInfo>, Error> {
         self.nr_described.set(self.nr_described.get() + 1);
         let found = self.markers.get(&(key, number));
         Ok(found.map(|(name, fields)| MarkerInfo {
