@@ -33,14 +33,14 @@ pub(crate) const MAX_RECORD_FIELDS_BYTES: usize = RECORD_MAX - HEAD_WORDS * 8 - 
 /// writes to the structure.
 #[repr(C)]
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub(crate) struct TraceSlot {
     pub(crate) generation: AtomicU32,
     pub(crate) flags: AtomicU32,
     pub(crate) mask: AtomicU32,
     pub(crate) wait_ms: AtomicU32,
 }
 
-impl Slot {
+impl TraceSlot {
     /// Returns the maximum number of milliseconds that a thread waits for room in a buffer of a
     /// trace with [`WAIT`]. 0 means ten seconds, and `u32::MAX` means no limit.
     pub(crate) fn wait_ms(&self) -> u32 {
@@ -64,7 +64,7 @@ pub(crate) struct Control {
     pub(crate) pid: AtomicU32,
     pub(crate) reserved: AtomicU32,
     pub(crate) reserved2: AtomicU64,
-    pub(crate) slots: [Slot; NR_TRACES],
+    pub(crate) slots: [TraceSlot; NR_TRACES],
 }
 
 /// `struct perftrace_buffer`: the first page of a buffer.
@@ -85,8 +85,8 @@ pub(crate) struct Buffer {
 
 // The assembly of the fast path (`fast_path.rs`) has these offsets and sizes as literals.
 const _: () = {
-    assert!(offset_of!(Slot, flags) == 4 && offset_of!(Slot, mask) == 8);
-    assert!(size_of::<Slot>() == 16 && offset_of!(Control, slots) == 48);
+    assert!(offset_of!(TraceSlot, flags) == 4 && offset_of!(TraceSlot, mask) == 8);
+    assert!(size_of::<TraceSlot>() == 16 && offset_of!(Control, slots) == 48);
     assert!(offset_of!(Buffer, head) == 0 && offset_of!(Buffer, limit) == 8);
     assert!(offset_of!(Buffer, reserve) == 16 && offset_of!(Buffer, lost) == 24);
     assert!(offset_of!(Buffer, owner) == 40 && offset_of!(Buffer, tail) == 64);

@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 
 use protocols::sync::Word;
 
-use crate::abi::{self, Buffer, Control, Slot, CLOCK_TSC, NR_TRACES};
+use crate::abi::{self, Buffer, Control, TraceSlot, CLOCK_TSC, NR_TRACES};
 
 /// A trace slot of this process, laid out for the assembly of the fast path. The fields of a
 /// `TraceEntry` are set before the first marker is enabled. Only `slot` and `buffers` are pointers.
@@ -27,7 +27,7 @@ pub(crate) struct TraceEntry {
     /// `bit` is `!0`, a value that no marker word has.
     pub(crate) bit: AtomicU32,
     nr_cpus: AtomicU32,
-    slot: AtomicPtr<Slot>,
+    slot: AtomicPtr<TraceSlot>,
     buffers: AtomicPtr<u8>,
     stride: AtomicU64,
     /// The clock of the trace, `PERFTRACE_CLOCK_*`.
@@ -42,7 +42,7 @@ const _: () = {
 };
 
 impl TraceEntry {
-    const fn new(bit: u32, slot: *mut Slot) -> Self {
+    const fn new(bit: u32, slot: *mut TraceSlot) -> Self {
         Self {
             bit: AtomicU32::new(bit),
             nr_cpus: AtomicU32::new(0),
@@ -55,7 +55,7 @@ impl TraceEntry {
 
     /// Returns the slot: the generation, the flags and the buffer size of the trace, which the
     /// kernel writes.
-    pub(crate) fn slot(&self) -> &Slot {
+    pub(crate) fn slot(&self) -> &TraceSlot {
         // SAFETY: By the invariant of `TraceEntry`, `slot` points to a live slot. A slot consists
         // of atomics only, so the kernel may write to the slot at the same time.
         unsafe { &*self.slot.load(Relaxed) }
@@ -85,7 +85,7 @@ impl TraceEntry {
 }
 
 /// An empty slot with generation 0, for [`NO_CURRENT_TRACE`] and for entries that are not set yet.
-static EMPTY_SLOT: Slot = Slot {
+static EMPTY_SLOT: TraceSlot = TraceSlot {
     generation: AtomicU32::new(0),
     flags: AtomicU32::new(0),
     mask: AtomicU32::new(0),
@@ -93,13 +93,14 @@ static EMPTY_SLOT: Slot = Slot {
 };
 
 /// The value of [`CURRENT_TRACE`] while no trace is selected. `NO_CURRENT_TRACE` has no buffers.
-static NO_CURRENT_TRACE: TraceEntry = TraceEntry::new(!0, &raw const EMPTY_SLOT as *mut Slot);
+static NO_CURRENT_TRACE: TraceEntry = TraceEntry::new(!0, &raw const EMPTY_SLOT as *mut TraceSlot);
 
 /// The traces of the current mappings and of the previous mappings, in two arrays, which are called
 /// banks. If the process attaches again while a thread writes an event, the thread continues to use
 /// the bank with which it began the event.
 static TRACE_BANKS: [[TraceEntry; NR_TRACES]; 2] =
-    [const { [const { TraceEntry::new(!0, &raw const EMPTY_SLOT as *mut Slot) }; NR_TRACES] }; 2];
+    [const { [const { TraceEntry::new(!0, &raw const EMPTY_SLOT as *mut TraceSlot) }; NR_TRACES] };
+        2];
 /// Index of the current bank.
 static CURRENT_BANK: AtomicUsize = AtomicUsize::new(0);
 
@@ -138,7 +139,9 @@ pub(crate) unsafe fn set_mappings(control: *mut u8, buffers: *mut u8) {
         let offset = (n * nr_cpus as usize) << stride;
         // INVARIANT: The second mapping has nr_cpus buffers for each trace, so the buffers of trace
         // n begin at `offset`. The two mappings are never unmapped.
-        trace.slot.store(&raw const *slot as *mut Slot, Relaxed);
+        trace
+            .slot
+            .store(&raw const *slot as *mut TraceSlot, Relaxed);
         trace.buffers.store(buffers.wrapping_add(offset), Relaxed);
         trace.stride.store(1 << stride, Relaxed);
         trace.nr_cpus.store(nr_cpus, Relaxed);
