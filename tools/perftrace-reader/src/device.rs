@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use crate::abi;
 use crate::error::Error;
-use crate::source::{BufferId, Chunk, Info, MarkerInfo, ProcessInfo, Source};
+use crate::source::{BufferChunk, BufferId, MarkerInfo, ProcessInfo, Source, TraceInfo};
 use trace_rules::abi::flag::ALL_USERS;
 use trace_rules::abi::{
     self as raw, Create, Describe, Process, Read, Release, ENDED, MAX_BUFFER_BYTES,
@@ -69,7 +69,7 @@ impl Device {
     }
 
     /// Returns the traces that the caller may open.
-    pub fn traces(&self) -> Result<Vec<Info>, Error> {
+    pub fn traces(&self) -> Result<Vec<TraceInfo>, Error> {
         let mut all = Vec::new();
         let mut slot = 0;
         while slot < raw::NR_TRACES as u32 {
@@ -209,7 +209,7 @@ impl AsFd for Trace {
 }
 
 impl Source for Trace {
-    fn info(&self) -> Result<Info, Error> {
+    fn info(&self) -> Result<TraceInfo, Error> {
         let mut raw = new_raw_info(0);
         retry_on_intr(|| abi::read_trace_info(self.file.as_fd(), &mut raw))
             .map_err(|e| Error::Call("query the trace", e.into()))?;
@@ -219,7 +219,7 @@ impl Source for Trace {
         Ok(trace_info_from_raw(&raw))
     }
 
-    fn read(&self, after: BufferId, to: &mut Vec<u8>) -> Result<Option<Chunk>, Error> {
+    fn read(&self, after: BufferId, to: &mut Vec<u8>) -> Result<Option<BufferChunk>, Error> {
         to.resize(to.capacity().max(1 << 16), 0);
         // Limit the number of attempts, so that a traced program that changes the counts of its
         // buffers all the time cannot block the reader.
@@ -232,7 +232,7 @@ impl Source for Trace {
             match abi::read_buffer(self.file.as_fd(), &mut raw, to) {
                 Ok(()) if raw.bytes as usize <= to.len() => {
                     to.truncate(raw.bytes as usize);
-                    return Ok(Some(Chunk {
+                    return Ok(Some(BufferChunk {
                         buffer: BufferId {
                             key: raw.key,
                             cpu: raw.cpu,
@@ -377,8 +377,8 @@ fn new_raw_describe(key: u64, number: u32) -> Describe {
     }
 }
 
-fn trace_info_from_raw(raw: &raw::Info) -> Info {
-    Info {
+fn trace_info_from_raw(raw: &raw::Info) -> TraceInfo {
+    TraceInfo {
         slot: raw.slot,
         flags: raw.flags,
         bytes: raw.bytes,

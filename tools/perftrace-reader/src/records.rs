@@ -54,7 +54,7 @@ pub enum RecordItem<'a> {
 
 /// An iterator over the records of a buffer, in the order of the bytes.
 #[derive(Clone, Debug)]
-pub struct Records<'a> {
+pub struct RecordIterator<'a> {
     unparsed_bytes: &'a [u8],
     layout: BufferLayout,
     cut: usize,
@@ -84,7 +84,7 @@ enum ParseResult<'a> {
     Corrupt,
 }
 
-impl<'a> Records<'a> {
+impl<'a> RecordIterator<'a> {
     /// Creates an iterator over bytes that were read.
     pub fn new(bytes: &'a [u8], layout: BufferLayout) -> Self {
         Self {
@@ -163,7 +163,7 @@ impl<'a> Records<'a> {
     }
 }
 
-impl<'a> Iterator for Records<'a> {
+impl<'a> Iterator for RecordIterator<'a> {
     type Item = RecordItem<'a>;
 
     fn next(&mut self) -> Option<RecordItem<'a>> {
@@ -208,7 +208,7 @@ mod tests {
     };
 
     fn read_all_records(bytes: &[u8], layout: BufferLayout) -> (Vec<RecordItem<'_>>, usize) {
-        let mut records = Records::new(bytes, layout);
+        let mut records = RecordIterator::new(bytes, layout);
         let all: Vec<RecordItem<'_>> = records.by_ref().collect();
         assert_eq!(records.remaining(), 0);
         (all, records.cut())

@@ -89,7 +89,7 @@ struct PendingRecord<'a> {
     mask: u64,
     /// The first word of the record: the marker's number, the size in words, and the thread id.
     header: u64,
-    key: u64,
+    process_key: u64,
     fields: &'a [u64],
 }
 
@@ -103,7 +103,7 @@ fn write_to_trace(trace: &TraceEntry, number: u32, site: &Site, fields: &[u64]) 
         // load C. Acquire: pairs with the kernel's stores to the slot and to the marker words,
         // whose order `fast_path.rs` describes.
         let generation = slot.generation.load(Acquire);
-        if site.enabled_traces() & trace.bit.load(Relaxed) == 0 || generation & 1 == 0 {
+        if site.enabled_traces() & trace.marker_word_bit.load(Relaxed) == 0 || generation & 1 == 0 {
             return;
         }
         let (flags, mask) = (slot.flags.load(Relaxed), slot.mask.load(Relaxed));
@@ -132,7 +132,7 @@ fn write_to_trace(trace: &TraceEntry, number: u32, site: &Site, fields: &[u64]) 
             flags,
             mask: u64::from(mask),
             header: marker | (words << 16) | thread.unwrap_or(0),
-            key: state::control_page().map_or(0, |control| control.key.load(Relaxed)),
+            process_key: state::control_page().map_or(0, |control| control.key.load(Relaxed)),
             fields,
         };
         if thread.is_none() {
@@ -396,7 +396,7 @@ impl PendingRecord<'_> {
     }
 
     fn write_event(&self, update: BufferUpdate<'_>, exclusion: ExclusiveAccess) -> bool {
-        let first = [self.header, device::read_clock_ticks(), self.key];
+        let first = [self.header, device::read_clock_ticks(), self.process_key];
         let first_words = self.words() - self.fields.len() as u64;
         let update = BufferUpdate {
             first: first.as_ptr(),

@@ -20,35 +20,36 @@ use crate::abi::{self, Buffer, Control, TraceSlot, CLOCK_TSC, NR_TRACES};
 /// # Invariants
 ///
 /// `slot` points to a live slot. If `nr_cpus` is not 0, `buffers` points to a live mapping of
-/// `nr_cpus` buffers, which are `stride` bytes apart. The slot and the buffers are never unmapped.
+/// `nr_cpus` buffers, which are `buffer_stride_bytes` bytes apart. The slot and the buffers are
+/// never unmapped.
 #[repr(C)]
 pub(crate) struct TraceEntry {
     /// The bit of the trace in the words of markers. In [`NO_CURRENT_TRACE`] and in unused entries
-    /// `bit` is `!0`, a value that no marker word has.
-    pub(crate) bit: AtomicU32,
+    /// `marker_word_bit` is `!0`, a value that no marker word has.
+    pub(crate) marker_word_bit: AtomicU32,
     nr_cpus: AtomicU32,
     slot: AtomicPtr<TraceSlot>,
     buffers: AtomicPtr<u8>,
-    stride: AtomicU64,
+    buffer_stride_bytes: AtomicU64,
     /// The clock of the trace, `PERFTRACE_CLOCK_*`.
     clock: AtomicU32,
 }
 
 // The assembly of the fast path (`fast_path.rs`) has these offsets as literals.
 const _: () = {
-    assert!(offset_of!(TraceEntry, bit) == 0 && offset_of!(TraceEntry, nr_cpus) == 4);
+    assert!(offset_of!(TraceEntry, marker_word_bit) == 0 && offset_of!(TraceEntry, nr_cpus) == 4);
     assert!(offset_of!(TraceEntry, slot) == 8 && offset_of!(TraceEntry, buffers) == 16);
-    assert!(offset_of!(TraceEntry, stride) == 24);
+    assert!(offset_of!(TraceEntry, buffer_stride_bytes) == 24);
 };
 
 impl TraceEntry {
     const fn new(bit: u32, slot: *mut TraceSlot) -> Self {
         Self {
-            bit: AtomicU32::new(bit),
+            marker_word_bit: AtomicU32::new(bit),
             nr_cpus: AtomicU32::new(0),
             slot: AtomicPtr::new(slot),
             buffers: AtomicPtr::new(null_mut()),
-            stride: AtomicU64::new(0),
+            buffer_stride_bytes: AtomicU64::new(0),
             clock: AtomicU32::new(CLOCK_TSC),
         }
     }
@@ -76,7 +77,7 @@ impl TraceEntry {
         if cpu >= self.nr_cpus() {
             return None;
         }
-        let offset = u64::from(cpu).wrapping_mul(self.stride.load(Relaxed)) as usize;
+        let offset = u64::from(cpu).wrapping_mul(self.buffer_stride_bytes.load(Relaxed)) as usize;
         // SAFETY: `cpu` is below `nr_cpus`, so by the invariant of `TraceEntry` the buffer lies in
         // the live mapping. Buffers begin on a page, so the pointer is aligned. `Buffer` consists
         // of atomics only.
@@ -143,10 +144,10 @@ pub(crate) unsafe fn set_mappings(control: *mut u8, buffers: *mut u8) {
             .slot
             .store(&raw const *slot as *mut TraceSlot, Relaxed);
         trace.buffers.store(buffers.wrapping_add(offset), Relaxed);
-        trace.stride.store(1 << stride, Relaxed);
+        trace.buffer_stride_bytes.store(1 << stride, Relaxed);
         trace.nr_cpus.store(nr_cpus, Relaxed);
         trace.clock.store(clock, Relaxed);
-        trace.bit.store(1 << n, Relaxed);
+        trace.marker_word_bit.store(1 << n, Relaxed);
     }
     CURRENT_BANK.store(next, Release);
     // Release: pairs with `control_page()`. A thread that loads the new address from `CONTROL_PAGE`

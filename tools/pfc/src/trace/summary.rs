@@ -3,7 +3,7 @@
 //! Progress messages, and the summary at the end of a recording with the reasons why events are
 //! missing.
 
-use perftrace_reader::{Info, ReadTotals, UNSTABLE};
+use perftrace_reader::{ReadTotals, TraceInfo, UNSTABLE};
 
 use crate::trace::sink::TraceSink;
 use crate::units::format_byte_size;
@@ -19,7 +19,7 @@ pub fn progress_message(totals: &ReadTotals, bytes: u64) -> String {
 }
 
 /// Prints the summary at the end of a recording.
-pub fn print_summary(totals: &ReadTotals, info: &Info, sink: &TraceSink) {
+pub fn print_summary(totals: &ReadTotals, info: &TraceInfo, sink: &TraceSink) {
     if let Some(path) = &sink.path {
         message!(
             "[ pfc trace: {} events, {} in {} ]",
@@ -34,7 +34,7 @@ pub fn print_summary(totals: &ReadTotals, info: &Info, sink: &TraceSink) {
 }
 
 /// Returns a line for each reason why events, bytes or times are missing or wrong.
-fn missing_event_messages(totals: &ReadTotals, info: &Info) -> Vec<String> {
+fn missing_event_messages(totals: &ReadTotals, info: &TraceInfo) -> Vec<String> {
     // The kernel's count of lost events may be larger than the reader's count: the reader gets the
     // count of a buffer only when it reads the buffer.
     let lost = totals.lost.max(info.lost);
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn r3_7_each_reason_for_missing_events_has_a_message() {
-        assert!(missing_event_messages(&ReadTotals::default(), &Info::default()).is_empty());
+        assert!(missing_event_messages(&ReadTotals::default(), &TraceInfo::default()).is_empty());
         let totals = ReadTotals {
             lost: 3,
             cut: 8,
@@ -76,17 +76,17 @@ mod tests {
             impossible_times: 1,
             ..ReadTotals::default()
         };
-        let info = Info {
+        let info = TraceInfo {
             lost: 5,
             cut: 16,
             dropped: 2,
             no_memory: 4,
             denied: 6,
-            ..Info::default()
+            ..TraceInfo::default()
         };
-        let unstable = Info {
+        let unstable = TraceInfo {
             flags: UNSTABLE,
-            ..Info::default()
+            ..TraceInfo::default()
         };
         assert_eq!(
             missing_event_messages(&ReadTotals::default(), &unstable).len(),
