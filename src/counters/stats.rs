@@ -16,8 +16,8 @@ static MODULE_STATS: ModuleStats<2> = ModuleStats::new();
 /// The instances of the statistics. Dropping this value makes the instances dormant. The value is
 /// dropped after all code that updates the statistics has stopped.
 pub(crate) struct FaultStats {
-    _served: Instance,
-    _time: Instance,
+    _served_faults: Instance,
+    _fault_time: Instance,
 }
 
 impl FaultStats {
@@ -38,8 +38,8 @@ impl FaultStats {
             unsafe { MODULE_STATS.set_per_cpu_slot(n, counter.raw()) };
         }
         Ok(Self {
-            _served: served,
-            _time: time,
+            _served_faults: served,
+            _fault_time: time,
         })
     }
 }

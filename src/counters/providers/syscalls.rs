@@ -25,7 +25,7 @@ module! {
 
 /// The names of the system calls of x86_64, i386 and x32, by number, and `None` for numbers without
 /// a call.
-static NAMES: [&[Option<&str>]; 3] = include!(concat!(
+static SYSCALL_NAMES_BY_ABI: [&[Option<&str>]; 3] = include!(concat!(
     env!("PFC_OUT"),
     "/counters/providers/syscall_names.rs"
 ));
@@ -39,7 +39,7 @@ struct Counts {
     x86_64: KVec<Option<Instance>>,
     /// The instances that count i386 calls and x32 calls. The key of a call is its number; the
     /// numbers of x32 calls have [`X32_BIT`].
-    compat: Pin<KBox<KeyedCounters<Instance>>>,
+    compat_instances: Pin<KBox<KeyedCounters<Instance>>>,
     unnamed: Instance,
     unknown: Instance,
 }
@@ -51,7 +51,7 @@ const X32_BIT: u32 = 1 << 30;
 /// Returns the names of the system calls of an ABI, indexed by the number of the call. A kernel
 /// that is built without x32 has no x32 calls.
 fn names(abi: SyscallAbi) -> &'static [Option<&'static str>] {
-    let [x86_64, i386, x32] = NAMES;
+    let [x86_64, i386, x32] = SYSCALL_NAMES_BY_ABI;
     match abi {
         SyscallAbi::X86_64 => x86_64,
         SyscallAbi::I386 => i386,
@@ -66,7 +66,7 @@ fn name(abi: SyscallAbi, index: usize) -> Option<&'static str> {
 }
 
 /// Adds the instance that counts an i386 or x32 call.
-fn add_compat(key: &Key) -> Result<Instance> {
+fn add_compat_instance(key: &Key) -> Result<Instance> {
     let number = key.number();
     let (abi, prefix, help) = match number & X32_BIT {
         0 => (
@@ -98,7 +98,11 @@ impl kernel::Module for Provider {
         }
         let mut probes = Probes::new(Counts {
             x86_64,
-            compat: KeyedCounters::new("system calls of i386 and x32", add_compat, None)?,
+            compat_instances: KeyedCounters::new(
+                "system calls of i386 and x32",
+                add_compat_instance,
+                None,
+            )?,
             unnamed: InstanceSpec::events(
                 c"System calls of i386 and x32 without a counter of their own",
             )
@@ -116,8 +120,8 @@ impl Counts {
     /// instance yet, requests the instance and returns `unnamed`.
     fn compat_instance(&self, number: u32) -> &Instance {
         let key = Key::from_number(number);
-        self.compat.find(&key).unwrap_or_else(|| {
-            self.compat.request(&key);
+        self.compat_instances.find(&key).unwrap_or_else(|| {
+            self.compat_instances.request(&key);
             &self.unnamed
         })
     }

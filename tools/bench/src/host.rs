@@ -108,7 +108,7 @@ impl SimulatedPageReader {
         for n in 0..NR_COUNTERS {
             let instance = fake
                 .add_counter(&format!("bench/c{n:05}"))
-                .map_err(|e| io::Error::other(e.advice()))?;
+                .map_err(|e| io::Error::other(e.explanation()))?;
             for cpu in 0..nr_cpus {
                 fake.cpu(cpu).adjust(instance, i64::from(n * cpu));
             }
@@ -181,7 +181,7 @@ pub fn compare_loads_with_perf_read() -> io::Result<TimeRatio> {
     let (mut fake, path) = FakeCounters::in_memory(2, 1)?;
     for n in 0..NR_COUNTERS {
         fake.add_counter(&format!("bench/c{n:05}"))
-            .map_err(|e| io::Error::other(e.advice()))?;
+            .map_err(|e| io::Error::other(e.explanation()))?;
     }
     // Map the header page and two chunks, and skip the header page. Each chunk has one page for
     // each of the two CPUs.

@@ -94,7 +94,7 @@ impl FakeCounters {
             hash_chain_nexts: vec![0; abi::MAX_INSTANCES as usize],
         };
         let registry =
-            Registry::new(layout, (1, 2), store).map_err(|e| io::Error::other(e.advice()))?;
+            Registry::new(layout, (1, 2), store).map_err(|e| io::Error::other(e.explanation()))?;
         Ok(Self { registry, shared })
     }
 
