@@ -236,7 +236,7 @@ impl Buffer {
             Err(corrupt) => {
                 let cut = self.cut.load_relaxed().wrapping_add(self.bytes.into());
                 self.cut.store_relaxed(cut);
-                self.advance(corrupt.resume_at);
+                self.advance(corrupt.resume_position);
                 None
             }
         }

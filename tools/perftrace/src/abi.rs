@@ -8,8 +8,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use trace_rules::abi::{map, wake_file};
 
-pub(crate) use protocols::trace_buffer::{HEAD_WORDS, RECORDS, RECORD_MAX};
 pub use protocols::trace_buffer::{LOST_RECORD, PAD_RECORD};
+pub(crate) use protocols::trace_buffer::{RECORDS_OFFSET, RECORD_HEAD_WORDS, RECORD_MAX};
 pub(crate) use trace_rules::abi::call::{ATTACH, NOTIFY, REGISTER, UNREGISTER, WAIT_ROOM};
 pub use trace_rules::abi::flag::{FILTERED, FLIGHT, SHARED, WAIT};
 pub(crate) use trace_rules::abi::{
@@ -27,7 +27,7 @@ pub(crate) const RETRY_OFFSET: usize = wake_file::RETRY_WORDS as usize;
 pub(crate) const NR_RETRY_WORDS: usize = wake_file::NR_RETRY_WORDS;
 /// Maximum size in bytes of a record's fields: the maximum size of a record, minus the header and
 /// minus the 8 bytes of the process key that a record in a shared buffer has.
-pub(crate) const MAX_RECORD_FIELDS_BYTES: usize = RECORD_MAX - HEAD_WORDS * 8 - 8;
+pub(crate) const MAX_RECORD_FIELDS_BYTES: usize = RECORD_MAX - RECORD_HEAD_WORDS * 8 - 8;
 
 /// `struct perftrace_slot`: the state of a trace, which traced processes read. Only the kernel
 /// writes to the structure.

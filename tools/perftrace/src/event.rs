@@ -7,7 +7,7 @@ use core::mem::MaybeUninit;
 use core::slice;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::abi::{HEAD_WORDS, MAX_RECORD_FIELDS_BYTES};
+use crate::abi::{MAX_RECORD_FIELDS_BYTES, RECORD_HEAD_WORDS};
 use crate::site::{
     field_size_of_code, fixed_payload_words, pack_fixed_fields, FieldValue, Site, TEXT_FIELD_CODE,
 };
@@ -149,7 +149,7 @@ pub mod c {
         let fields = payload.padded_words();
         // Pass a copy of the marker's site to the fast path, and store the size of this record in
         // the copy's header. The copy has only the parts of a site that the fast path reads.
-        let words = ((fields.len() + HEAD_WORDS) as u32) << 16;
+        let words = ((fields.len() + RECORD_HEAD_WORDS) as u32) << 16;
         let sized_site = site.copy_with_record_words(words);
         // SAFETY: The caller guarantees that the site and its marker word are live. The size in the
         // header of `sized_site` is that of a record with `fields`, and `fields` is not empty.

@@ -386,7 +386,8 @@ impl SimulatedKernel {
     /// Starts a trace, which records all markers, in the slot `trace`.
     pub fn start_trace(&self, trace: u32, flags: u32, bytes: u32) {
         assert!(
-            bytes.is_power_of_two() && bytes as usize + abi::RECORDS <= 1 << self.config.stride
+            bytes.is_power_of_two()
+                && bytes as usize + abi::RECORDS_OFFSET <= 1 << self.config.stride
         );
         let slot = &self.control().slots[trace as usize];
         for cpu in 0..self.config.nr_cpus {
@@ -564,7 +565,7 @@ impl SimulatedKernel {
     /// Reads a word of a buffer's records, which the writer may store at the same time.
     fn load_record_word(&self, buffer: &Buffer, offset: u64) -> u64 {
         let base = (&raw const *buffer).cast::<u8>();
-        let at = base.wrapping_add(abi::RECORDS + offset as usize);
+        let at = base.wrapping_add(abi::RECORDS_OFFSET + offset as usize);
         // SAFETY: `offset` is below the size of the records, so the word lies in the mapping. Each
         // word of the records is read as an atomic.
         unsafe { (*at.cast::<AtomicU64>()).load(Relaxed) }

@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32};
 
 use protocols::filter::MAX_FIELD_NAME_BYTES;
 
-use crate::abi::{HEAD_WORDS, MAX_FIELDS_BYTES, MAX_NAME_BYTES};
+use crate::abi::{MAX_FIELDS_BYTES, MAX_NAME_BYTES, RECORD_HEAD_WORDS};
 
 /// Maximum number of fields that a marker may have.
 pub const MAX_FIELDS_PER_MARKER: usize = 16;
@@ -192,7 +192,7 @@ const fn is_name_char(byte: u8) -> bool {
 /// the lower half, the number of the marker, is 0.
 const fn header_without_marker_number(shape: u64) -> u32 {
     match fixed_payload_words(shape) {
-        Some(words) => ((words + HEAD_WORDS) as u32) << 16,
+        Some(words) => ((words + RECORD_HEAD_WORDS) as u32) << 16,
         None => 0,
     }
 }

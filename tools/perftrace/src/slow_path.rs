@@ -13,7 +13,7 @@ use core::ptr::null;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::abi::{self, Buffer, TraceSlot, FILTERED, FLIGHT, HEAD_WORDS, SHARED, WAIT};
+use crate::abi::{self, Buffer, TraceSlot, FILTERED, FLIGHT, RECORD_HEAD_WORDS, SHARED, WAIT};
 use crate::commit::{BufferUpdate, ExclusiveAccess};
 use crate::device::{self, WaitResult};
 use crate::filter;
@@ -121,7 +121,7 @@ fn write_to_trace(trace: &TraceEntry, number: u32, site: &Site, fields: &[u64]) 
                 return;
             }
         }
-        let header_words = HEAD_WORDS + usize::from(flags & SHARED != 0);
+        let header_words = RECORD_HEAD_WORDS + usize::from(flags & SHARED != 0);
         let words = (header_words + fields.len()) as u64;
         let marker = u64::from(site.header.load(Relaxed) & 0xffff);
         let record = PendingRecord {
@@ -522,7 +522,7 @@ impl PendingRecord<'_> {
 fn address_of_records(buffer: &Buffer) -> *mut u64 {
     (&raw const *buffer)
         .cast::<u8>()
-        .wrapping_add(abi::RECORDS)
+        .wrapping_add(abi::RECORDS_OFFSET)
         .cast::<u64>()
         .cast_mut()
 }
