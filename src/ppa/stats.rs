@@ -24,7 +24,7 @@ impl AccountingStats {
     /// Adds the instances. Called once, from module init, before any code can update the
     /// statistics.
     pub(crate) fn new() -> Result<Self> {
-        let lost = Instance::add_if_room(&CounterSpec {
+        let lost = Instance::add_even_if_full(&CounterSpec {
             help: c"Records of ended tasks dropped before they were read",
             ..CounterSpec::counter(c"perfcounters/accounting/lost")
         })?;
