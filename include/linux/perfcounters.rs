@@ -31,7 +31,7 @@ mod kind;
 #[path = "preempt.rs"]
 mod preempt;
 pub use kind::{Kind, Unit};
-use preempt::{preempt_count, PREEMPT_INLINE};
+use preempt::{preempt_count, PREEMPTION_IS_INLINED};
 
 /// C's `struct module`, of which only the address is used.
 #[repr(C)]
@@ -180,7 +180,7 @@ impl Instance {
     ///
     /// Context: process; may sleep.
     #[inline]
-    pub fn add_if_room(spec: &CounterSpec<'_>) -> Result<Self> {
+    pub fn add_even_if_full(spec: &CounterSpec<'_>) -> Result<Self> {
         let this = Self::add(spec);
         match to_result(this.number) {
             Err(error) if error != ENOSPC => Err(error),
@@ -363,7 +363,7 @@ impl UpdateGroup {
         // SAFETY: perfcounters.ko writes `perf_counter_seqflag` once, before any driver can be
         // loaded.
         let flag = unsafe { perf_counter_seqflag };
-        if PREEMPT_INLINE {
+        if PREEMPTION_IS_INLINED {
             // SAFETY: The first instruction is preempt_disable(). The second instruction is step A
             // of the seqflag protocol (`src/protocols/seqflag.rs`): it increments the seqflag of
             // this CPU. The seqflags exist as long as perfcounters.ko is loaded.
@@ -384,7 +384,7 @@ impl UpdateGroup {
 impl Drop for UpdateGroup {
     #[inline(always)]
     fn drop(&mut self) {
-        if PREEMPT_INLINE {
+        if PREEMPTION_IS_INLINED {
             // SAFETY: The first instruction is step B of the seqflag protocol
             // (`src/protocols/seqflag.rs`). Step B adds to the seqflag of the CPU on which the
             // group began, because preemption has been disabled since the group began. The

@@ -108,7 +108,7 @@ impl Register {
     }
 
     /// Adds further type bits to the row, such as [`REG_THREAD`].
-    pub const fn with_kinds(mut self, kinds: u16) -> Self {
+    pub const fn with_type_bits(mut self, kinds: u16) -> Self {
         self.kind |= kinds;
         self
     }

@@ -190,7 +190,7 @@ impl<S> FilledBuffer<'_, S> {
 
     /// Adds 1 to the word at index `place`. Does nothing if `place` is beyond the buffer's end.
     #[inline]
-    pub fn count(&mut self, place: usize) {
+    pub fn increment(&mut self, place: usize) {
         self.set(place, self.get(place).wrapping_add(1));
     }
 
@@ -201,7 +201,9 @@ impl<S> FilledBuffer<'_, S> {
     #[inline]
     pub fn write_default_entry(&mut self, at: usize, o: &Overflow) -> Option<usize> {
         let values = o.values();
-        let end = at.wrapping_add(ENTRY).wrapping_add(values.len());
+        let end = at
+            .wrapping_add(ENTRY_HEADER_WORDS)
+            .wrapping_add(values.len());
         let mut places = self.words.get_mut(at..end)?.iter_mut();
         let head = [
             u64::from(o.tid) | (u64::from(o.pmd) << 32),
@@ -225,9 +227,9 @@ impl<S> FilledBuffer<'_, S> {
 }
 
 /// Number of words of a `struct pfm_dfl_smpl_entry` without the values that follow it.
-const ENTRY: usize = 5;
+const ENTRY_HEADER_WORDS: usize = 5;
 /// Number of words of an entry with 64 values, the most that an overflow can have.
-pub const MAX_ENTRY_WORDS: usize = ENTRY + 64;
+pub const MAX_ENTRY_WORDS: usize = ENTRY_HEADER_WORDS + 64;
 
 /// The ring of a sampling buffer whose [`Layout`] requested a ring.
 ///

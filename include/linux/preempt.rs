@@ -3,9 +3,9 @@
 //! The instructions with which Rust code turns preemption off and on.
 
 /// True if Rust code inlines preempt_disable() and preempt_enable(), because in this kernel
-/// configuration they consist of a per-CPU count and a static call. If `PREEMPT_INLINE` is false,
-/// Rust code calls C functions that turn preemption off and on.
-pub(crate) const PREEMPT_INLINE: bool = cfg!(all(
+/// configuration they consist of a per-CPU count and a static call. If `PREEMPTION_IS_INLINED` is
+/// false, Rust code calls C functions that turn preemption off and on.
+pub(crate) const PREEMPTION_IS_INLINED: bool = cfg!(all(
     CONFIG_PREEMPT_DYNAMIC,
     not(CONFIG_DEBUG_PREEMPT),
     not(CONFIG_TRACE_PREEMPT_TOGGLE)

@@ -136,7 +136,7 @@ pub fn check_access_to_cred_owner(cred: &Credential) -> Result {
 /// Returns whether the caller has all rights of a task with the credentials `cred`. The caller must
 /// have the effective user id and the user namespace of `cred`, and the caller's permitted
 /// capabilities must include all effective capabilities of `cred`.
-pub fn has_rights_of(cred: &Credential) -> bool {
+pub fn caller_has_rights_of(cred: &Credential) -> bool {
     // SAFETY: The reference keeps the credentials alive during the call.
     unsafe { helpers::pfc_has_rights_of(cred.as_ptr()) }
 }
@@ -265,7 +265,7 @@ impl Identity {
     pub fn of_task(task: &Task) -> Self {
         let mut who = Self::default();
         // SAFETY: The reference keeps the task alive, and the callee fills in `who`.
-        unsafe { helpers::pfc_identity(&mut who, task.as_ptr()) };
+        unsafe { helpers::pfc_read_identity(&mut who, task.as_ptr()) };
         who
     }
 }

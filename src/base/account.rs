@@ -50,7 +50,7 @@ impl Drop for UserAccountsFile {
 pub struct MemoryCharge {
     user: ARef<Credential>,
     /// Counts one monitoring context in the account of the user. `None` unless
-    /// [`of_context`](Self::of_context) has created this charge.
+    /// [`of_new_context`](Self::of_new_context) has created this charge.
     _context_count: Option<ResourceCharge>,
     /// Whether the amount is unlimited, because the user had `CAP_SYS_RESOURCE` in the initial user
     /// namespace when the charge was created.
@@ -103,7 +103,7 @@ impl MemoryCharge {
     ///
     /// `EDQUOT` if the caller has [`MAX_CONTEXTS_PER_USER`] contexts already or would exceed its
     /// memory limit, `ENOMEM` if memory is short.
-    pub fn of_context(bytes: usize) -> Result<Self> {
+    pub fn of_new_context(bytes: usize) -> Result<Self> {
         let mut charge = Self::of_caller(bytes)?;
         let most = match charge.is_unlimited {
             true => usize::MAX,
@@ -146,7 +146,7 @@ impl MemoryCharge {
             // SAFETY: The callee only reads a module parameter and the size of memory.
             false => unsafe { helpers::pfc_user_memory_limit_bytes() },
         };
-        add(&more.user, (Resource::PFC_BYTES, bytes as u64), most)?;
+        charge_user(&more.user, (Resource::PFC_BYTES, bytes as u64), most)?;
         more.bytes = bytes as u64;
         Ok(more)
     }
@@ -173,7 +173,7 @@ impl MemoryCharge {
 
 impl Drop for MemoryCharge {
     fn drop(&mut self) {
-        sub(&self.user, (Resource::PFC_BYTES, self.bytes));
+        uncharge_user(&self.user, (Resource::PFC_BYTES, self.bytes));
     }
 }
 
@@ -201,7 +201,7 @@ impl ResourceCharge {
         most: usize,
         error: Error,
     ) -> Result<Self> {
-        match add(user, (thing, 1), most as u64) {
+        match charge_user(user, (thing, 1), most as u64) {
             Err(ENOMEM) => Err(ENOMEM),
             Err(_) => Err(error),
             Ok(()) => Ok(Self {
@@ -214,14 +214,14 @@ impl ResourceCharge {
 
 impl Drop for ResourceCharge {
     fn drop(&mut self) {
-        sub(&self.user, (self.resource, 1));
+        uncharge_user(&self.user, (self.resource, 1));
     }
 }
 
 /// Adds `nr` to the amount of the resource `thing` in the user's account, and in the account of
 /// each owner of a user namespace that contains the user. Returns `EDQUOT` if a charged account
 /// would exceed `most`, `ENOMEM` if memory is short. After an error no account has changed.
-fn add(user: &Credential, (thing, nr): (Resource, u64), most: u64) -> Result {
+fn charge_user(user: &Credential, (thing, nr): (Resource, u64), most: u64) -> Result {
     // SAFETY: The reference keeps the credentials alive; the callee takes its own lock.
     to_result(unsafe {
         helpers::pfc_charge_user_accounts(
@@ -235,9 +235,9 @@ fn add(user: &Credential, (thing, nr): (Resource, u64), most: u64) -> Result {
     })
 }
 
-fn sub(user: &Credential, (thing, nr): (Resource, u64)) {
-    // SAFETY: The reference keeps the credentials alive, and `add` has added `nr` for the same
-    // `user`.
+fn uncharge_user(user: &Credential, (thing, nr): (Resource, u64)) {
+    // SAFETY: The reference keeps the credentials alive, and `charge_user` has added `nr` for the
+    // same `user`.
     unsafe {
         helpers::pfc_uncharge_user_accounts(
             user.as_ptr(),

@@ -33,14 +33,14 @@ impl Mm {
     }
 
     /// Returns whether `other` is the address of this `mm_struct`.
-    pub fn has_address(&self, other: *mut bindings::mm_struct) -> bool {
+    pub fn is_at_address(&self, other: *mut bindings::mm_struct) -> bool {
         self.0.as_ptr() == other
     }
 
     /// Returns whether this is the address space of the current task.
     pub fn is_current(&self) -> bool {
         // SAFETY: The current task is valid, and only the task itself changes its address space.
-        self.has_address(unsafe { (*kernel::task::Task::current_raw()).mm })
+        self.is_at_address(unsafe { (*kernel::task::Task::current_raw()).mm })
     }
 
     /// Returns the address of the `mm_struct`, which is valid for comparison while `self` exists.

@@ -52,7 +52,7 @@ impl Request {
 
     /// Returns whether the block layer accounts this request in /proc/diskstats.
     #[inline]
-    pub fn is_accounted(&self) -> bool {
+    pub fn is_in_diskstats(&self) -> bool {
         self.flag(bindings::rqf_flags___RQF_IO_STAT)
     }
 
@@ -107,7 +107,7 @@ impl Request {
         let disk = unsafe { field!(queue, disk) };
         // SAFETY: The request is in progress, and a disk is not freed before the requests to it are
         // complete.
-        unsafe { disk_key(disk, 0) }
+        unsafe { key_of_disk_partition(disk, 0) }
     }
 }
 
@@ -117,7 +117,7 @@ impl Request {
 ///
 /// `disk` is null, or points to a disk that is alive.
 #[inline]
-unsafe fn disk_key(disk: *const bindings::gendisk, partition: u32) -> Option<Key> {
+unsafe fn key_of_disk_partition(disk: *const bindings::gendisk, partition: u32) -> Option<Key> {
     if disk.is_null() {
         return None;
     }
@@ -164,7 +164,7 @@ impl BlockDevice<'_> {
         let disk = unsafe { field!(self.0, bd_disk) };
         // SAFETY: A block device keeps its disk alive, and the device is alive by the type's
         // invariant.
-        unsafe { disk_key(disk, partition) }
+        unsafe { key_of_disk_partition(disk, partition) }
     }
 }
 

@@ -141,7 +141,7 @@ impl Clock {
     /// Returns the time in ticks if the clock is the TSC, which is read without a function call.
     /// Returns `None` for the scheduler's clock. Callable in any context.
     #[inline(always)]
-    pub fn now_fast(&self) -> Option<u64> {
+    pub fn now_if_tsc(&self) -> Option<u64> {
         // SAFETY: Every 64-bit x86 processor has the RDTSC instruction.
         self.tsc.then(|| unsafe { core::arch::x86_64::_rdtsc() })
     }

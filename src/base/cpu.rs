@@ -9,7 +9,7 @@ use kernel::bindings;
 use kernel::ffi::{c_int, c_void};
 
 use super::helpers;
-use super::kernel_version::WAIT_FOR_CALL;
+use super::kernel_version::WAIT_FOR_SMP_CALL;
 
 /// Returns `nr_cpu_ids`: the highest number of a possible CPU, plus 1. The file `/dev/perfcounters`
 /// has counter pages for each CPU number below `nr_cpu_ids`, even if the CPU is not possible.
@@ -103,8 +103,12 @@ pub fn call_on_cpu(cpu: u32, mut function: &mut dyn FnMut()) -> bool {
     // SAFETY: smp_call_function_single() waits until the function has returned, so the function is
     // valid as long as it is used.
     unsafe {
-        bindings::smp_call_function_single(cpu as c_int, Some(call), function.cast(), WAIT_FOR_CALL)
-            == 0
+        bindings::smp_call_function_single(
+            cpu as c_int,
+            Some(call),
+            function.cast(),
+            WAIT_FOR_SMP_CALL,
+        ) == 0
     }
 }
 
@@ -136,25 +140,28 @@ pub fn call_on_all_cpus(mut function: &dyn Fn()) {
 /// waits until all calls have returned. CPUs that are not selected are not interrupted. Called in
 /// process context.
 pub fn call_on_selected_cpus(which: &dyn Fn(u32) -> bool, function: &dyn Fn()) {
-    struct Call<'a> {
-        which: &'a dyn Fn(u32) -> bool,
+    struct SelectedCpusCall<'a> {
+        is_selected: &'a dyn Fn(u32) -> bool,
         function: &'a dyn Fn(),
     }
     /// # Safety
     ///
-    /// `call` is a `&Call`.
+    /// `call` is a `&SelectedCpusCall`.
     unsafe extern "C" fn is_cpu_selected(cpu: c_int, call: *mut c_void) -> bool {
-        // SAFETY: By this function's requirement `call` points to a `Call`.
-        (unsafe { &*call.cast::<Call<'_>>() }.which)(cpu as u32)
+        // SAFETY: By this function's requirement `call` points to a `SelectedCpusCall`.
+        (unsafe { &*call.cast::<SelectedCpusCall<'_>>() }.is_selected)(cpu as u32)
     }
     /// # Safety
     ///
-    /// `call` is a `&Call`.
+    /// `call` is a `&SelectedCpusCall`.
     unsafe extern "C" fn run_selected_call(call: *mut c_void) {
-        // SAFETY: By this function's requirement `call` points to a `Call`.
-        (unsafe { &*call.cast::<Call<'_>>() }.function)()
+        // SAFETY: By this function's requirement `call` points to a `SelectedCpusCall`.
+        (unsafe { &*call.cast::<SelectedCpusCall<'_>>() }.function)()
     }
-    let mut call = Call { which, function };
+    let mut call = SelectedCpusCall {
+        is_selected: which,
+        function,
+    };
     // SAFETY: on_each_cpu_cond_mask() waits for all CPUs, so `call` is valid as long as it is used.
     unsafe {
         bindings::on_each_cpu_cond_mask(

@@ -7,7 +7,7 @@ use core::arch::x86_64::{CpuidResult, __cpuid_count};
 use kernel::bindings;
 use kernel::ffi::{c_int, c_void};
 
-use super::kernel_version::WAIT_FOR_CALL;
+use super::kernel_version::WAIT_FOR_SMP_CALL;
 
 /// Returns the registers of a CPUID leaf, or zeros if the processor does not have this leaf.
 #[inline]
@@ -64,15 +64,15 @@ pub fn call_on_each_cpu(mut function: &mut dyn FnMut()) {
     let nr = unsafe { bindings::nr_cpu_ids };
     for cpu in 0..nr {
         let function: *mut &mut dyn FnMut() = &mut function;
-        // SAFETY: Because of `WAIT_FOR_CALL`, smp_call_function_single() returns after `call` has
-        // run, so `function` outlives its use. If the CPU is not online, smp_call_function_single()
-        // returns an error and does not call `call`.
+        // SAFETY: Because of `WAIT_FOR_SMP_CALL`, smp_call_function_single() returns after `call`
+        // has run, so `function` outlives its use. If the CPU is not online,
+        // smp_call_function_single() returns an error and does not call `call`.
         unsafe {
             bindings::smp_call_function_single(
                 cpu as c_int,
                 Some(call),
                 function.cast(),
-                WAIT_FOR_CALL,
+                WAIT_FOR_SMP_CALL,
             );
         }
     }

@@ -172,7 +172,7 @@ unsafe impl<T> Sync for FileOperationTables<T> {}
 
 /// Returns `function` if `has` is true, otherwise `None` (a NULL function pointer). `has` is true
 /// if a file type supports the operation that `function` implements.
-const fn some_if<F: Copy>(has: bool, function: F) -> Option<F> {
+const fn operation_if_supported<F: Copy>(has: bool, function: F) -> Option<F> {
     match has {
         true => Some(function),
         false => None,
@@ -188,24 +188,24 @@ impl<T: FileOperations> FileOperationTables<T> {
                 owner: this_module_ptr(),
                 open: Some(open::<T>),
                 release: Some(release::<T>),
-                read: some_if(T::HAS_READ, read::<T>),
-                llseek: some_if(T::HAS_POSITION, bindings::default_llseek),
-                unlocked_ioctl: some_if(T::HAS_IOCTL, ioctl::<T>),
+                read: operation_if_supported(T::HAS_READ, read::<T>),
+                llseek: operation_if_supported(T::HAS_POSITION, bindings::default_llseek),
+                unlocked_ioctl: operation_if_supported(T::HAS_IOCTL, ioctl::<T>),
                 // 32-bit programs use the same ioctl structures as 64-bit programs.
                 #[cfg(CONFIG_COMPAT)]
                 compat_ioctl: match T::HAS_IOCTL {
                     true => bindings::compat_ptr_ioctl,
                     false => None,
                 },
-                poll: some_if(T::HAS_POLL, poll::<T>),
-                fasync: some_if(T::HAS_FASYNC, fasync::<T>),
-                mmap: some_if(T::HAS_MMAP, mmap::<T>),
+                poll: operation_if_supported(T::HAS_POLL, poll::<T>),
+                fasync: operation_if_supported(T::HAS_FASYNC, fasync::<T>),
+                mmap: operation_if_supported(T::HAS_MMAP, mmap::<T>),
                 ..pin_init::zeroed()
             },
             mappings: bindings::vm_operations_struct {
-                open: some_if(T::HAS_VMA_OPEN, vma_open::<T>),
-                close: some_if(T::HAS_VMA_CLOSE, vma_close::<T>),
-                fault: some_if(T::HAS_FAULT, fault::<T>),
+                open: operation_if_supported(T::HAS_VMA_OPEN, vma_open::<T>),
+                close: operation_if_supported(T::HAS_VMA_CLOSE, vma_close::<T>),
+                fault: operation_if_supported(T::HAS_FAULT, fault::<T>),
                 ..pin_init::zeroed()
             },
             _data: PhantomData,
@@ -262,12 +262,13 @@ impl Vma {
 
     /// Returns the private data of the mapping, which is 0 until it is set.
     pub fn data(&self) -> usize {
-        // SAFETY: By the type's invariant the VMA is valid. Only `set_data` changes the data.
+        // SAFETY: By the type's invariant the VMA is valid. Only `set_private_data` changes the
+        // data.
         unsafe { (*self.0).vm_private_data as usize }
     }
 
     /// Sets the private data of the mapping.
-    pub fn set_data(&mut self, data: usize) {
+    pub fn set_private_data(&mut self, data: usize) {
         // SAFETY: By the type's invariant the VMA is valid. A `&mut Vma` exists only while the VMA
         // is being set up or copied, when nothing else reads `vm_private_data`.
         unsafe { (*self.0).vm_private_data = core::ptr::without_provenance_mut(data) };

@@ -34,6 +34,6 @@ macro_rules! include_helpers {
 
 include_helpers!(pub use "base");
 pub use {
-    pfc_access_snapshot as AccessSnapshot, pfc_amount as Amount, pfc_identity as Identity,
-    pfc_notifier as Notifier, pfc_resource as Resource, pfc_task_ids as TaskIds,
+    pfc_access_snapshot as AccessSnapshot, pfc_identity as Identity, pfc_notifier as Notifier,
+    pfc_resource as Resource, pfc_resource_amount as Amount, pfc_task_ids as TaskIds,
 };

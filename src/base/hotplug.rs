@@ -30,7 +30,7 @@ pub trait DeadCallback {
     const NAME: &'static CStr;
 
     /// Called on another CPU after `cpu` has gone offline.
-    fn dead(cpu: u32);
+    fn on_cpu_dead(cpu: u32);
 }
 
 /// # Safety
@@ -52,8 +52,8 @@ unsafe extern "C" fn offline<T: OnlineCallbacks>(cpu: c_uint) -> c_int {
 /// # Safety
 ///
 /// Called only by the kernel, as a hotplug callback, when `cpu` runs no code.
-unsafe extern "C" fn dead<T: DeadCallback>(cpu: c_uint) -> c_int {
-    T::dead(cpu);
+unsafe extern "C" fn on_cpu_dead<T: DeadCallback>(cpu: c_uint) -> c_int {
+    T::on_cpu_dead(cpu);
     0
 }
 
@@ -102,7 +102,7 @@ impl<T: DeadCallback> HotplugRegistration<T> {
                 T::NAME.as_char_ptr(),
                 false,
                 None,
-                Some(dead::<T>),
+                Some(on_cpu_dead::<T>),
                 false,
             )
         };

@@ -28,13 +28,12 @@ impl IrqAction {
     #[inline]
     pub fn key(&self, irq: u32) -> Key {
         let mut text = [0; 32];
-        // SAFETY: While the handler is installed, its name is a C string. The name is read byte by
-        // byte up to its NUL.
+        // SAFETY: A handler stays installed while a probe of the handler's tracepoint runs.
         let mut from = unsafe { (*self.0.get()).name }.cast::<u8>();
         if !from.is_null() {
             for to in text.iter_mut().take(31) {
-                // SAFETY: No byte before this byte of the name was the NUL, so this byte belongs to
-                // the name.
+                // SAFETY: The name of an installed handler is a C string. No byte before this byte
+                // of the name was the NUL, so this byte belongs to the name.
                 *to = unsafe { from.read() };
                 if *to == 0 {
                     break;

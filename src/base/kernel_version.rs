@@ -19,11 +19,11 @@ pub fn smp_wmb() {
 /// The value of the argument `wait` that makes `smp_call_function_single()` wait until the other
 /// CPU has made the call.
 #[cfg(not(since_7_3))]
-pub const WAIT_FOR_CALL: i32 = 1;
+pub const WAIT_FOR_SMP_CALL: i32 = 1;
 /// The value of the argument `wait` that makes `smp_call_function_single()` wait until the other
 /// CPU has made the call.
 #[cfg(since_7_3)]
-pub const WAIT_FOR_CALL: bool = true;
+pub const WAIT_FOR_SMP_CALL: bool = true;
 
 /// Returns the value of a module parameter.
 pub fn module_param_value<T: Copy>(parameter: &ModuleParamAccess<T>) -> T {

@@ -46,7 +46,7 @@ impl Key {
 
     /// Creates a key whose text is empty.
     #[inline]
-    pub fn number_only(number: u32) -> Self {
+    pub fn from_number(number: u32) -> Self {
         Self::new(&[0; 32], number)
     }
 

@@ -40,7 +40,7 @@ impl<T> RawLock<T> {
                 // SAFETY: The spinlock is being initialised in place, and `RawLock` pins it.
                 unsafe { helpers::pfc_lock_init(lock) }
             }),
-            value <- init::cell(value),
+            value <- init::unsafe_cell(value),
         })
     }
 
@@ -122,7 +122,7 @@ mod init {
 
     /// Returns an initialiser of an `UnsafeCell`. The content is initialised in place, because some
     /// values are too large for the stack.
-    pub(crate) fn cell<T>(value: impl Init<T>) -> impl Init<UnsafeCell<T>> {
+    pub(crate) fn unsafe_cell<T>(value: impl Init<T>) -> impl Init<UnsafeCell<T>> {
         // SAFETY: An `UnsafeCell` has the layout of its content. The content is initialised if and
         // only if the closure returns success.
         unsafe {

@@ -63,7 +63,7 @@ impl Interface {
         // SAFETY: The interface is alive during the probe or notification. The callee writes at
         // most 16 bytes, the size of an interface's name.
         let index = unsafe { helpers::pfc_netdev_name(self.0.get(), name.as_mut_ptr().cast()) };
-        (index != 0).then(|| (name, Key::number_only(index)))
+        (index != 0).then(|| (name, Key::from_number(index)))
     }
 
     /// Returns the index of the interface as a key, for lookups. Returns `None` for an interface
@@ -72,7 +72,7 @@ impl Interface {
     pub fn key(&self) -> Option<Key> {
         // SAFETY: The interface is alive during the probe or notification.
         let index = unsafe { helpers::pfc_netdev_index(self.0.get()) };
-        (index != 0).then(|| Key::number_only(index))
+        (index != 0).then(|| Key::from_number(index))
     }
 
     /// Returns whether the tracepoint of received packets is called for this interface. The
@@ -109,11 +109,7 @@ impl Packet {
 pub unsafe fn interface<'a>(skb: *const bindings::sk_buff) -> Option<&'a Interface> {
     // SAFETY: By this function's requirement `skb->dev` is valid. The device stays alive while the
     // probe runs.
-    unsafe {
-        helpers::pfc_skb_receive_dev(skb)
-            .cast::<Interface>()
-            .as_ref()
-    }
+    unsafe { helpers::pfc_skb_dev(skb).cast::<Interface>().as_ref() }
 }
 
 /// Returns the interface that has received a packet. Returns `None` if the receive path gets the
@@ -128,7 +124,7 @@ pub unsafe fn receiving_interface<'a>(skb: *const bindings::sk_buff) -> Option<&
     // SAFETY: By this function's requirement `skb->dev` is valid. The device stays alive while the
     // probe runs.
     unsafe {
-        helpers::pfc_skb_received_dev(skb)
+        helpers::pfc_skb_receiving_dev(skb)
             .cast::<Interface>()
             .as_ref()
     }
@@ -136,7 +132,7 @@ pub unsafe fn receiving_interface<'a>(skb: *const bindings::sk_buff) -> Option<&
 
 /// The place in the receive path at which a packet was dropped.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum DropPoint {
+pub enum PacketDropPoint {
     /// The packet was dropped before the tracepoint of received packets, because the backlog of the
     /// CPU is full.
     Backlog,
@@ -153,13 +149,13 @@ pub enum DropPoint {
 ///
 /// `skb` is alive, and is being dropped for the reason `reason`.
 #[inline]
-pub unsafe fn drop_point(skb: *const bindings::sk_buff, reason: u32) -> Option<DropPoint> {
+pub unsafe fn drop_point(skb: *const bindings::sk_buff, reason: u32) -> Option<PacketDropPoint> {
     match reason {
-        bindings::skb_drop_reason_SKB_DROP_REASON_CPU_BACKLOG => Some(DropPoint::Backlog),
+        bindings::skb_drop_reason_SKB_DROP_REASON_CPU_BACKLOG => Some(PacketDropPoint::Backlog),
         bindings::skb_drop_reason_SKB_DROP_REASON_UNHANDLED_PROTO => {
             // SAFETY: The packet is alive, by this function's requirement. The receive path owns a
             // packet that is dropped for this reason, so that `skb->dev` is null or valid.
-            unsafe { helpers::pfc_skb_is_rx_dropped(skb) }.then_some(DropPoint::Protocol)
+            unsafe { helpers::pfc_skb_is_rx_dropped(skb) }.then_some(PacketDropPoint::Protocol)
         }
         _ => None,
     }
@@ -176,9 +172,9 @@ pub trait InterfaceListener: Sync {
 
 #[repr(C)]
 struct NetdevNotifier<T> {
-    // `block` is the first field, because the notifier callback gets the address of `block`, and
-    // casts this address to a pointer to `NetdevNotifier`.
-    block: Opaque<bindings::notifier_block>,
+    // `notifier_block` is the first field, because the notifier callback gets the address of
+    // `notifier_block`, and casts this address to a pointer to `NetdevNotifier`.
+    notifier_block: Opaque<bindings::notifier_block>,
     state: *const T,
 }
 
@@ -234,13 +230,13 @@ impl<T: InterfaceListener> RegisteredListener<T> {
         };
         let this = KBox::pin(
             NetdevNotifier {
-                block: Opaque::new(block),
+                notifier_block: Opaque::new(block),
                 state,
             },
             GFP_KERNEL,
         )?;
         // SAFETY: The notifier block is pinned until drop has unregistered it.
-        to_result(unsafe { helpers::register_netdevice_notifier(this.block.get()) })?;
+        to_result(unsafe { helpers::register_netdevice_notifier(this.notifier_block.get()) })?;
         // INVARIANT: The notifier was just registered.
         Ok(Self(this))
     }
@@ -252,6 +248,6 @@ impl<T: InterfaceListener> Drop for RegisteredListener<T> {
         // SAFETY: The notifier is registered, by the type's invariant.
         // unregister_netdevice_notifier() first calls the notifier as if each interface were
         // removed.
-        unsafe { helpers::unregister_netdevice_notifier(self.0.block.get()) };
+        unsafe { helpers::unregister_netdevice_notifier(self.0.notifier_block.get()) };
     }
 }

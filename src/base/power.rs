@@ -38,7 +38,7 @@ unsafe extern "C" fn suspend_or_resume<T: PowerCallbacks>(suspend: bool) {
 ///
 /// `raw` is a registration that `self` owns.
 pub struct PowerRegistration<T> {
-    raw: NonNull<helpers::pfc_power>,
+    raw: NonNull<helpers::pfc_power_registration>,
     _callbacks: PhantomData<T>,
 }
 

@@ -9,7 +9,7 @@ use super::helpers;
 #[allow(clippy::duplicate_mod, reason = "`driver` includes the file as well")]
 #[path = "../../include/linux/preempt.rs"]
 mod instructions;
-use instructions::{preempt_count, PREEMPT_INLINE};
+use instructions::{preempt_count, PREEMPTION_IS_INLINED};
 
 /// Returns whether the caller may sleep. In a kernel without `CONFIG_PREEMPT_COUNT`, only interrupt
 /// context and disabled interrupts are detected; disabled preemption is not.
@@ -32,7 +32,7 @@ impl NoPreempt {
     /// Turns preemption off until the guard is dropped.
     #[inline(always)]
     pub fn new() -> Self {
-        if PREEMPT_INLINE {
+        if PREEMPTION_IS_INLINED {
             // SAFETY: The instruction increments the per-CPU preemption count, which the drop of
             // the guard decrements.
             unsafe { asm!(preempt_count!(inc), options(att_syntax, nostack)) };
@@ -47,7 +47,7 @@ impl NoPreempt {
 impl Drop for NoPreempt {
     #[inline(always)]
     fn drop(&mut self) {
-        if PREEMPT_INLINE {
+        if PREEMPTION_IS_INLINED {
             // SAFETY: The instruction decrements the preemption count that `new` has incremented.
             // If the count becomes 0 and a reschedule is due, the instructions call the scheduler
             // through a static call that preserves all registers. The kernel has no red zone and

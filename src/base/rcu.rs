@@ -17,7 +17,7 @@ impl GracePeriod {
     }
 
     /// Returns a `GracePeriod` that is already over: [`is_over`](Self::is_over) returns true.
-    pub fn over() -> Self {
+    pub fn already_over() -> Self {
         // SAFETY: The callee returns a constant of RCU, without requirements.
         Self(unsafe { bindings::get_completed_synchronize_rcu() })
     }
@@ -25,8 +25,8 @@ impl GracePeriod {
     /// Returns whether a grace period has elapsed since the point in time `self`. Callable in any
     /// context.
     pub fn is_over(self) -> bool {
-        // SAFETY: Only `now` and `over` create a `GracePeriod`, so the value is a cookie that RCU
-        // has returned.
+        // SAFETY: Only `now` and `already_over` create a `GracePeriod`, so the value is a cookie
+        // that RCU has returned.
         unsafe { bindings::poll_state_synchronize_rcu(self.0) }
     }
 

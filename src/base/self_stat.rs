@@ -25,7 +25,7 @@ pub struct ModuleStats<const N: usize> {
 }
 
 // SAFETY: By the type's invariant nothing writes the fields while other threads read them. The
-// slots are per-CPU addresses, which have the same meaning in every thread.
+// elements of `slots` are per-CPU addresses, which any thread may use.
 unsafe impl<const N: usize> Sync for ModuleStats<N> {}
 
 impl<const N: usize> ModuleStats<N> {
@@ -44,7 +44,7 @@ impl<const N: usize> ModuleStats<N> {
     ///
     /// Called by module init, before any statistic can be updated. `slot` is the per-CPU address of
     /// a word that exists as long as the statistic can be updated.
-    pub unsafe fn set_slot(&self, stat: usize, slot: *mut i64) {
+    pub unsafe fn set_per_cpu_slot(&self, stat: usize, slot: *mut i64) {
         // SAFETY: By the function's requirement nothing else accesses the fields. The masked index
         // is within the array.
         unsafe {

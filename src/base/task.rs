@@ -87,7 +87,7 @@ impl TaskRef<'_> {
     /// nice levels are equally urgent, because a nice level only determines a task's share of CPU
     /// time.
     #[inline(always)]
-    pub fn urgency(&self) -> i32 {
+    pub fn prio_without_nice(&self) -> i32 {
         self.prio().min(bindings::MAX_RT_PRIO as i32)
     }
 
@@ -375,7 +375,7 @@ impl Pid {
     }
 
     /// Returns the number of the process in its own PID namespace.
-    pub fn own_number(&self) -> u32 {
+    pub fn number_in_own_namespace(&self) -> u32 {
         // SAFETY: The id is valid, by the type's invariant.
         unsafe { helpers::pfc_pid_nr_in_own_ns(self.0.as_ptr()) }
     }
@@ -389,7 +389,7 @@ impl Pid {
 }
 
 /// Returns the number of the current thread in its own PID namespace.
-pub fn thread_number() -> u32 {
+pub fn current_tid_in_own_namespace() -> u32 {
     // SAFETY: The caller is in process context, as the callee requires.
     unsafe { helpers::pfc_tid_in_own_ns() }
 }

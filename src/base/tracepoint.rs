@@ -29,7 +29,7 @@ use kernel::prelude::*;
 use super::block::Request;
 use super::helpers;
 use super::irq::IrqAction;
-use super::net::{self, DropPoint, Interface, InterfaceListener, Packet, RegisteredListener};
+use super::net::{self, Interface, InterfaceListener, Packet, PacketDropPoint, RegisteredListener};
 use super::task::TaskRef;
 
 /// A kernel tracepoint. A value of an `Event` type has the arguments of one call of the tracepoint.
@@ -186,7 +186,7 @@ event! {
 
 /// The ABI of a system call. The same number means different calls in different ABIs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Abi {
+pub enum SyscallAbi {
     /// The system calls of 64-bit programs.
     X86_64,
     /// The system calls of 32-bit programs. 64-bit programs can make i386 system calls too, by `int
@@ -205,23 +205,23 @@ impl SysEnter<'_> {
     /// Returns the ABI of the system call. The result does not depend on whether the kernel
     /// supports x32. A kernel without x32 rejects system calls with [`X32_BIT`] in their number.
     #[inline]
-    pub fn abi(&self) -> Abi {
+    pub fn abi(&self) -> SyscallAbi {
         // SAFETY: `pfc_is_i386_syscall()` has no requirements: it reads the state of the current
         // task, which makes the system call.
         match (unsafe { helpers::pfc_is_i386_syscall() }, self.number) {
-            (true, _) => Abi::I386,
-            (false, X32_BIT..=0x7fff_ffff) => Abi::X32,
-            (false, _) => Abi::X86_64,
+            (true, _) => SyscallAbi::I386,
+            (false, X32_BIT..=0x7fff_ffff) => SyscallAbi::X32,
+            (false, _) => SyscallAbi::X86_64,
         }
     }
 
     /// Returns the index of the system call in the system-call table of `abi`; the index may be
     /// beyond the end of the table. Returns `None` if the number of the system call is negative.
     #[inline]
-    pub fn index(&self, abi: Abi) -> Option<usize> {
+    pub fn index(&self, abi: SyscallAbi) -> Option<usize> {
         usize::try_from(match abi {
-            Abi::X32 => self.number & !X32_BIT,
-            Abi::X86_64 | Abi::I386 => self.number,
+            SyscallAbi::X32 => self.number & !X32_BIT,
+            SyscallAbi::X86_64 | SyscallAbi::I386 => self.number,
         })
         .ok()
     }
@@ -327,7 +327,7 @@ event! {
         /// own statistics. `None` if no interface counts the drop.
         // SAFETY: The packet is alive during the call. If `drop_point` returns a place, `skb->dev`
         // is valid.
-        at: Option<(DropPoint, &'a Interface)> = unsafe {
+        at: Option<(PacketDropPoint, &'a Interface)> = unsafe {
             net::drop_point(skb, why).zip(net::interface(skb))
         },
     }

@@ -12,7 +12,7 @@ use kernel::str::{BStr, CStr};
 
 use crate::log::{self, LogKind};
 use crate::owner::ModuleOwner;
-use crate::pages::Pages;
+use crate::pages::RegistryPages;
 use base::global_mutex;
 use base::hotplug::OnlineCallbacks;
 use base::{cpu, preempt, random};
@@ -22,7 +22,7 @@ global_mutex! {
     /// taken under any other mutex of the module. Code that holds `REGISTRY` takes no other mutex
     /// of the module, accesses no user memory, and allocates no memory that is charged to a control
     /// group. Page faults of counter pages do not take `REGISTRY`.
-    pub(crate) static REGISTRY: Mutex<Option<Registry<Pages>>> = None;
+    pub(crate) static REGISTRY: Mutex<Option<Registry<RegistryPages>>> = None;
 }
 
 /// A guard for the registry of counter instances. Dropping the guard frees the registry and its
@@ -51,7 +51,7 @@ impl RegistryOwner {
         }
         let [a, b] = [random::random_bytes::<8>(), random::random_bytes::<8>()];
         let key = (u64::from_ne_bytes(a), u64::from_ne_bytes(b));
-        let registry = Pages::new(layout)
+        let registry = RegistryPages::new(layout)
             .and_then(|pages| Registry::new(layout, key, pages))
             .map_err(to_errno)?;
         *REGISTRY.lock() = Some(registry);
@@ -88,7 +88,7 @@ pub(crate) fn add(spec: &Spec<'_>, owner: ModuleOwner) -> i32 {
                 return ENODEV.to_errno();
             };
             match registry.add(spec) {
-                Err(UpdatesInFlight(instance)) => registry.store().last_deletion(instance),
+                Err(UpdatesInFlight(instance)) => registry.store().deletion_grace_period(instance),
                 Ok(instance) => {
                     registry.store_mut().set_owner(instance, owner);
                     break Ok(instance);
@@ -112,7 +112,7 @@ pub(crate) fn log_refused(name: &[u8], error: counters_rules::error::Error) -> i
     let name = BStr::from_bytes(name);
     log(
         LogKind::Add,
-        format_args!("cannot add {name:?}: {}", error.advice()),
+        format_args!("cannot add {name:?}: {}", error.explanation()),
     );
     error.errno().wrapping_neg()
 }

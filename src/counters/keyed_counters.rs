@@ -110,7 +110,7 @@ struct DeferredObject {
 ///   requested by [`request`](Self::request).
 /// - Only the worker frees entries: the worker collects all buckets in state [`BUCKET_REMOVING`],
 ///   waits for one grace period, and frees the entries of these buckets.
-/// - `deferred` is accessed by the holder of the RTNL mutex only.
+/// - `deferred_objects` is accessed by the holder of the RTNL mutex only.
 #[repr(C)]
 pub struct KeyedCounters<R> {
     // `work` is the first field, because the worker gets the address of `work` and casts it to the
@@ -119,9 +119,9 @@ pub struct KeyedCounters<R> {
     create: fn(&Key) -> Result<R>,
     /// Calls [`add`](Self::add) for each object that exists. `None` in a table whose entries are
     /// requested by [`request`](Self::request).
-    add_all: Option<fn(&Self, &RtnlLock)>,
+    add_existing_objects: Option<fn(&Self, &RtnlLock)>,
     /// The plural noun for the objects of the table in log lines.
-    plural: &'static str,
+    plural_noun: &'static str,
     buckets: KVVec<Bucket<R>>,
     pending: [EntryRequest; MAX_PENDING_REQUESTS],
     /// The number of buckets that have a key, including those whose entry is being removed.
@@ -129,8 +129,8 @@ pub struct KeyedCounters<R> {
     /// The number of buckets that are in state [`BUCKET_REMOVING`] or [`BUCKET_REMOVED`].
     nr_removing: Atomic<usize>,
     /// The objects whose entries the worker creates after it has dropped the removed entries,
-    /// oldest object first. `nr_deferred` is the length of `deferred`.
-    deferred: UnsafeCell<KVVec<DeferredObject>>,
+    /// oldest object first. `nr_deferred` is the length of `deferred_objects`.
+    deferred_objects: UnsafeCell<KVVec<DeferredObject>>,
     nr_deferred: Atomic<usize>,
     /// The number of existing objects that were passed to [`add`](Self::add) and have no entry,
     /// because the table was full or memory was short. Changed with the RTNL mutex held.
@@ -142,7 +142,7 @@ pub struct KeyedCounters<R> {
     refused: Atomic<u32>,
     /// A time in nanoseconds of CLOCK_MONOTONIC, before which no entry is requested. Set when an
     /// entry could not be allocated.
-    retry_after: Atomic<u64>,
+    no_requests_before_ns: Atomic<u64>,
     _values: PhantomData<R>,
 }
 
@@ -154,16 +154,16 @@ unsafe impl<R: Send + Sync> Send for KeyedCounters<R> {}
 unsafe impl<R: Send + Sync> Sync for KeyedCounters<R> {}
 
 impl<R: Send + Sync> KeyedCounters<R> {
-    /// Creates an empty table. `plural` is the noun for the table's objects in log lines, such as
-    /// "disks". `create` is called to add the instances of a new entry. `add_all` is needed if
-    /// entries are added by [`add`](Self::add): it calls `add` for each object that exists. If the
-    /// table was full or memory was short, the worker calls `add_all` later, with the RTNL mutex
-    /// held. Called in process context.
+    /// Creates an empty table. `plural_noun` is the noun for the table's objects in log lines, such
+    /// as "disks". `create` is called to add the instances of a new entry. `add_existing_objects`
+    /// is needed if entries are added by [`add`](Self::add): it calls `add` for each object that
+    /// exists. If the table was full or memory was short, the worker calls `add_existing_objects`
+    /// later, with the RTNL mutex held. Called in process context.
     #[inline]
     pub fn new(
-        plural: &'static str,
+        plural_noun: &'static str,
         create: fn(&Key) -> Result<R>,
-        add_all: Option<fn(&Self, &RtnlLock)>,
+        add_existing_objects: Option<fn(&Self, &RtnlLock)>,
     ) -> Result<Pin<KBox<Self>>> {
         let mut buckets = KVVec::with_capacity(NR_BUCKETS, GFP_KERNEL)?;
         for _ in 0..NR_BUCKETS {
@@ -181,8 +181,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
             Self {
                 work: Opaque::uninit(),
                 create,
-                add_all,
-                plural,
+                add_existing_objects,
+                plural_noun,
                 buckets,
                 pending: [const {
                     EntryRequest {
@@ -192,12 +192,12 @@ impl<R: Send + Sync> KeyedCounters<R> {
                 }; MAX_PENDING_REQUESTS],
                 nr_entries: Atomic::new(0),
                 nr_removing: Atomic::new(0),
-                deferred: UnsafeCell::new(KVVec::new()),
+                deferred_objects: UnsafeCell::new(KVVec::new()),
                 nr_deferred: Atomic::new(0),
                 nr_missing: Atomic::new(0),
                 full: Atomic::new(0),
                 refused: Atomic::new(0),
-                retry_after: Atomic::new(0),
+                no_requests_before_ns: Atomic::new(0),
                 _values: PhantomData,
             },
         ));
@@ -272,7 +272,7 @@ impl<R: Send + Sync> KeyedCounters<R> {
     /// NMI, but not under a run-queue lock.
     #[inline]
     pub fn request(&self, key: &Key) {
-        if self.find_entry(key).is_ok() || now_ns() < self.retry_after.load(Relaxed) {
+        if self.find_entry(key).is_ok() || now_ns() < self.no_requests_before_ns.load(Relaxed) {
             return;
         }
         // Without a free bucket the worker could not insert the entry, so the entry is not
@@ -321,7 +321,7 @@ impl<R: Send + Sync> KeyedCounters<R> {
         let added = if self.nr_removing.load(Relaxed) == 0 && self.nr_deferred.load(Relaxed) == 0 {
             self.try_insert(key, name)
         } else {
-            self.defer(key, name)
+            self.defer_entry_creation(key, name)
         };
         if added.is_err() {
             self.nr_missing.add(1, Relaxed);
@@ -330,10 +330,10 @@ impl<R: Send + Sync> KeyedCounters<R> {
 
     /// Lets the worker create the entry of an object after it has dropped the removed entries.
     /// Called with the RTNL mutex held.
-    fn defer(&self, key: &Key, name: &Key) -> Result {
+    fn defer_entry_creation(&self, key: &Key, name: &Key) -> Result {
         // SAFETY: The caller holds the RTNL mutex, and by the type's invariant only the holder of
-        // the mutex accesses `deferred`.
-        let deferred = unsafe { &mut *self.deferred.get() };
+        // the mutex accesses `deferred_objects`.
+        let deferred = unsafe { &mut *self.deferred_objects.get() };
         if deferred.len() >= MAX_ENTRIES {
             self.request_table_full_log();
             return Err(ENOSPC);
@@ -341,8 +341,9 @@ impl<R: Send + Sync> KeyedCounters<R> {
         let (key, name) = (*key, *name);
         deferred.push(DeferredObject { key, name }, GFP_KERNEL)?;
         self.nr_deferred.store(deferred.len(), Relaxed);
-        // Queue the work again: the run that `remove` has queued may have found `deferred` empty
-        // before this object was added. A run that has found `deferred` empty creates no entry.
+        // Queue the work again: the run that `remove` has queued may have found `deferred_objects`
+        // empty before this object was added. A run that has found `deferred_objects` empty creates
+        // no entry.
         // SAFETY: `new` has initialised the work.
         unsafe { helpers::pfc_work_queue(self.work.get()) };
         Ok(())
@@ -353,9 +354,9 @@ impl<R: Send + Sync> KeyedCounters<R> {
         self.nr_missing.load(Relaxed) != 0 && self.nr_entries.load(Relaxed) < MAX_ENTRIES
     }
 
-    /// Creates the entries of the objects in `deferred`, and then, if the table has room, of other
-    /// objects that have no entry. If removed entries still wait to be dropped, leaves `deferred`
-    /// unchanged for the worker's next run. Called by the worker.
+    /// Creates the entries of the objects in `deferred_objects`, and then, if the table has room,
+    /// of other objects that have no entry. If removed entries still wait to be dropped, leaves
+    /// `deferred_objects` unchanged for the worker's next run. Called by the worker.
     fn create_deferred_entries(&self) {
         // `add` raises `nr_deferred` before it queues the work, so that the next run of the worker
         // sees the new value. Only the worker drops entries, so only this run or a later run of the
@@ -368,8 +369,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
             return;
         }
         // SAFETY: The RTNL mutex is held, and by the type's invariant only the holder of the mutex
-        // accesses `deferred`.
-        let deferred = unsafe { &mut *self.deferred.get() };
+        // accesses `deferred_objects`.
+        let deferred = unsafe { &mut *self.deferred_objects.get() };
         for DeferredObject { key, name } in deferred.drain_all() {
             if self.try_insert(&key, &name).is_err() {
                 self.nr_missing.add(1, Relaxed);
@@ -379,10 +380,10 @@ impl<R: Send + Sync> KeyedCounters<R> {
         if !self.has_room_for_missing() {
             return;
         }
-        if let Some(add_all) = self.add_all {
-            // `add_all` counts again all objects that remain without an entry.
+        if let Some(add_existing_objects) = self.add_existing_objects {
+            // `add_existing_objects` counts again all objects that remain without an entry.
             self.nr_missing.store(0, Relaxed);
-            add_all(self, &rtnl);
+            add_existing_objects(self, &rtnl);
         }
     }
 
@@ -405,7 +406,7 @@ impl<R: Send + Sync> KeyedCounters<R> {
                 if self.refused.cmpxchg(0, LOG_LINE_WRITTEN, Relaxed).is_ok() {
                     kernel::pr_notice!(
                         "cannot add counters for {}, first for {} {} (error {}); those without are counted together\n",
-                        self.plural,
+                        self.plural_noun,
                         name.text(),
                         key.number(),
                         error.to_errno()
@@ -421,7 +422,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
         }
     }
 
-    /// Publishes an entry, or a key without an entry. Returns `ENOSPC` if the table has no free
+    /// Inserts `key` into the table, with an entry that has `value`, or without an entry if `value`
+    /// is `None`. Returns `ENOMEM` if memory is short. Returns `ENOSPC` if the table has no free
     /// bucket for the key; callers check for a free bucket first.
     #[inline]
     fn insert(&self, key: &Key, value: Option<R>) -> Result {
@@ -458,8 +460,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
     pub fn remove(&self, key: &Key) {
         if self.nr_deferred.load(Relaxed) != 0 {
             // SAFETY: The caller holds the RTNL mutex, and by the type's invariant only the holder
-            // of the mutex accesses `deferred`.
-            let deferred = unsafe { &mut *self.deferred.get() };
+            // of the mutex accesses `deferred_objects`.
+            let deferred = unsafe { &mut *self.deferred_objects.get() };
             if let Some(at) = deferred.iter().position(|deferred| deferred.key == *key) {
                 let _ = deferred.remove(at);
                 self.nr_deferred.store(deferred.len(), Relaxed);
@@ -542,7 +544,7 @@ impl<R: Send + Sync> KeyedCounters<R> {
             let key = unsafe { pending.key.get().read() };
             if this.find_entry(&key).is_err() {
                 if this.try_insert(&key, &key) == Err(ENOMEM) {
-                    this.retry_after
+                    this.no_requests_before_ns
                         .store(now_ns().saturating_add(ALLOCATION_RETRY_PAUSE_NS), Relaxed);
                 }
             }
@@ -558,7 +560,7 @@ impl<R: Send + Sync> KeyedCounters<R> {
             kernel::pr_notice!(
                 "limit of {} {} reached; all others are counted together\n",
                 MAX_ENTRIES,
-                this.plural
+                this.plural_noun
             );
         }
     }

@@ -35,7 +35,7 @@ use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 
 use crate::instances::{MAX_INSTANCES_PER_LOCK_HOLD, REGISTRY};
-use crate::pages::Pages;
+use crate::pages::RegistryPages;
 
 /// Maximum number of bytes of the first line: the generation has at most 20 digits, and the boot ID
 /// has 32 digits.
@@ -43,7 +43,7 @@ const MAX_FIRST_LINE_BYTES: usize = 26 + 20 + 9 + 32 + 1;
 
 /// Maximum number of bytes of the line of an instance. The number of an instance has at most 5
 /// digits, because it is below 65,536. A name is shorter than [`NAME_MAX`].
-const MAX_LINE_BYTES: usize = 5 + 1 + 7 + 1 + NAME_MAX + 1;
+const MAX_INSTANCE_LINE_BYTES: usize = 5 + 1 + 7 + 1 + NAME_MAX + 1;
 
 /// The text of `/dev/perfcounters_names`. Only [`reserve`](Self::reserve) allocates memory.
 struct NamesTextBuilder(VVec<u8>);
@@ -121,7 +121,7 @@ impl NamesTextBuilder {
     /// Allocates memory for the first line and the lines of `nr` instances. Called without the lock
     /// `REGISTRY`.
     fn reserve(&mut self, nr: u32) -> Result {
-        let bytes = MAX_LINE_BYTES.saturating_mul(nr as usize);
+        let bytes = MAX_INSTANCE_LINE_BYTES.saturating_mul(nr as usize);
         self.0.reserve(
             bytes.saturating_add(MAX_FIRST_LINE_BYTES),
             GFP_KERNEL_ACCOUNT,
@@ -149,7 +149,7 @@ impl NamesTextBuilder {
     }
 
     /// Writes the first line of the text, with the generation of the registry and the boot ID.
-    fn head(&mut self, registry: &Registry<Pages>) -> Result {
+    fn head(&mut self, registry: &Registry<RegistryPages>) -> Result {
         let header = registry.store().header();
         let generation = header.generation().read_begin();
         write!(self, "# perfcounters generation {generation} boot_id ").map_err(|_| ENOMEM)?;
@@ -160,7 +160,7 @@ impl NamesTextBuilder {
     }
 
     /// Writes a line for each live or dormant instance in the range `instances`.
-    fn lines(&mut self, registry: &Registry<Pages>, instances: Range<u32>) -> Result {
+    fn lines(&mut self, registry: &Registry<RegistryPages>, instances: Range<u32>) -> Result {
         for instance in instances {
             let desc = registry.store().desc(instance);
             let state = match desc.state {

@@ -45,7 +45,7 @@ struct MapLayout {
 static MAP_LAYOUT: SetOnce<MapLayout> = SetOnce::new();
 
 /// The memory of the registry of counter instances.
-pub(crate) struct Pages {
+pub(crate) struct RegistryPages {
     /// The positions of all pages in the file `/dev/perfcounters`.
     layout: Layout,
     /// Page 0 of `/dev/perfcounters`, which contains the header.
@@ -70,13 +70,13 @@ pub(crate) struct Pages {
 #[derive(Clone, Copy)]
 struct InstanceState {
     /// The RCU grace period that began when the instance was last deleted. The instance cannot be
-    /// added again before the grace period `last_deletion` is over.
-    last_deletion: GracePeriod,
+    /// added again before the grace period `deletion_grace_period` is over.
+    deletion_grace_period: GracePeriod,
     /// The module that added the instance; `ModuleOwner::NONE` unless the instance is live.
     owner: ModuleOwner,
 }
 
-impl Pages {
+impl RegistryPages {
     /// Allocates the header page, the hash index and the lists of pages. The hash index and the
     /// lists of pages are allocated with their full size, so that adding an instance does not copy
     /// them. Only the list `instances` (16 bytes for each instance) grows with the number of
@@ -85,8 +85,8 @@ impl Pages {
         let header = HeaderPage(Page::new().ok_or(Error::NoMemory)?);
         let nobody = Page::new().ok_or(Error::NoMemory)?;
         let (heads, next) = (
-            zeroed_links(NR_HASH_BUCKETS)?,
-            zeroed_links(abi::MAX_INSTANCES)?,
+            zeroed_instance_numbers(NR_HASH_BUCKETS)?,
+            zeroed_instance_numbers(abi::MAX_INSTANCES)?,
         );
         let chunks = layout.max_chunks() as usize;
         let descs = abi::MAX_INSTANCES.div_ceil(DESCS_PER_PAGE) as usize;
@@ -137,9 +137,9 @@ impl Pages {
     }
 
     /// Returns the RCU grace period that began when an instance was last deleted.
-    pub(crate) fn last_deletion(&self, instance: u32) -> GracePeriod {
+    pub(crate) fn deletion_grace_period(&self, instance: u32) -> GracePeriod {
         let life = self.instances.get(instance as usize);
-        life.map_or_else(GracePeriod::over, |life| life.last_deletion)
+        life.map_or_else(GracePeriod::already_over, |life| life.deletion_grace_period)
     }
 
     /// Returns the module that added an instance; `ModuleOwner::NONE` if the instance is not live.
@@ -163,7 +163,7 @@ impl Pages {
             let address = page.address();
             let lives = (self.descs.len() + 1) * DESCS_PER_PAGE as usize;
             let unborn = InstanceState {
-                last_deletion: GracePeriod::over(),
+                deletion_grace_period: GracePeriod::already_over(),
                 owner: ModuleOwner::NONE,
             };
             self.instances
@@ -172,7 +172,7 @@ impl Pages {
             self.descs
                 .push(page, GFP_KERNEL)
                 .map_err(|_| Error::NoMemory)?;
-            tables::DESC_PAGES.publish(self.descs.len() - 1, address);
+            tables::DESC_PAGE_ADDRESSES.publish(self.descs.len() - 1, address);
         }
         Ok(())
     }
@@ -193,7 +193,7 @@ impl Pages {
                 set_seqflag(&chunk);
             }
             for page in 0..per_chunk {
-                tables::SLOT_PAGES.publish((first + page) as usize, chunk.page(page));
+                tables::SLOT_PAGE_ADDRESSES.publish((first + page) as usize, chunk.page(page));
             }
             self.chunks
                 .push(chunk, GFP_KERNEL)
@@ -204,7 +204,7 @@ impl Pages {
     }
 }
 
-impl RegistryStore for Pages {
+impl RegistryStore for RegistryPages {
     fn grow(&mut self, slots: u32) -> Result<(), Error> {
         self.grow_descriptors(slots)?;
         self.grow_chunks(slots)
@@ -249,13 +249,13 @@ impl RegistryStore for Pages {
     fn set_live(&mut self, instance: u32, _nr_slots: u16, live: bool) {
         tables::set_live(instance, live);
         if let (false, Some(life)) = (live, self.instances.get_mut(instance as usize)) {
-            life.last_deletion = GracePeriod::now();
+            life.deletion_grace_period = GracePeriod::now();
             life.owner = ModuleOwner::NONE;
         }
     }
 
     fn is_quiescent(&self, instance: u32) -> bool {
-        self.last_deletion(instance).is_over()
+        self.deletion_grace_period(instance).is_over()
     }
 
     fn zero(&mut self, instance: u32, nr_slots: u16) {
@@ -285,7 +285,7 @@ impl RegistryStore for Pages {
 }
 
 /// Returns a list of `count` instance numbers, all of which are 0.
-fn zeroed_links(count: u32) -> Result<VVec<u16>, Error> {
+fn zeroed_instance_numbers(count: u32) -> Result<VVec<u16>, Error> {
     let mut links = VVec::new();
     links
         .resize(count as usize, 0, GFP_KERNEL)
@@ -299,7 +299,7 @@ pub(crate) fn page_frame_number(pgoff: u64) -> Option<usize> {
     let fixed = MAP_LAYOUT.as_ref()?;
     match fixed.layout.page(pgoff)? {
         FilePage::Header => Some(page::page_frame_number(fixed.header)),
-        FilePage::Descs(n) => match tables::DESC_PAGES.get(n as usize) {
+        FilePage::Descs(n) => match tables::DESC_PAGE_ADDRESSES.get(n as usize) {
             0 => None,
             address => Some(page::page_frame_number(address)),
         },
@@ -309,7 +309,7 @@ pub(crate) fn page_frame_number(pgoff: u64) -> Option<usize> {
             let index = chunk
                 .wrapping_mul(fixed.layout.pages_per_chunk())
                 .wrapping_add(page);
-            match tables::SLOT_PAGES.get(index as usize) {
+            match tables::SLOT_PAGE_ADDRESSES.get(index as usize) {
                 0 => None,
                 _ if !cpu::is_possible(cpu) => Some(page::page_frame_number(fixed.zero_page)),
                 address => Some(counter_page_frame_number(address, cpu)),

@@ -16,8 +16,8 @@ static MODULE_STATS: ModuleStats<2> = ModuleStats::new();
 /// The instances of the statistics. Dropping this value makes the instances dormant. The value is
 /// dropped after all code that updates the statistics has stopped.
 pub(crate) struct FaultStats {
-    _served: Instance,
-    _time: Instance,
+    _served_faults: Instance,
+    _fault_time: Instance,
 }
 
 impl FaultStats {
@@ -35,11 +35,11 @@ impl FaultStats {
         for (n, counter) in [served.counter(), time.counter()].into_iter().enumerate() {
             // SAFETY: No page fault can be counted yet, and the per-CPU slots of `counter` exist
             // until the module is unloaded.
-            unsafe { MODULE_STATS.set_slot(n, counter.raw()) };
+            unsafe { MODULE_STATS.set_per_cpu_slot(n, counter.raw()) };
         }
         Ok(Self {
-            _served: served,
-            _time: time,
+            _served_faults: served,
+            _fault_time: time,
         })
     }
 }

@@ -10,8 +10,8 @@ use core::cell::UnsafeCell;
 use counters_rules::abi::MAX_INSTANCES;
 use counters_rules::layout::{DESCS_PER_PAGE, MAX_SLOT_PAGES, SLOTS_PER_PAGE};
 
-/// A table of words. Only the holder of the registry's lock writes the table; any thread may read
-/// it.
+/// An array of `N` addresses, or a bitmap of `N` words. Only the holder of the registry's lock
+/// writes the array; any thread may read it.
 ///
 /// # Invariants
 ///
@@ -50,17 +50,19 @@ impl<const N: usize> Table<N> {
 }
 
 /// Table of the per-CPU addresses of the pages of slots.
-pub(crate) static SLOT_PAGES: Table<{ MAX_SLOT_PAGES.next_power_of_two() as usize }> = Table::new();
+pub(crate) static SLOT_PAGE_ADDRESSES: Table<{ MAX_SLOT_PAGES.next_power_of_two() as usize }> =
+    Table::new();
 /// Table of the addresses of the pages of descriptors.
-pub(crate) static DESC_PAGES: Table<{ (MAX_INSTANCES / DESCS_PER_PAGE) as usize }> = Table::new();
+pub(crate) static DESC_PAGE_ADDRESSES: Table<{ (MAX_INSTANCES / DESCS_PER_PAGE) as usize }> =
+    Table::new();
 /// One bit for each instance, which is set while the instance is live.
-pub(crate) static LIVE: Table<{ (MAX_INSTANCES / 64) as usize }> = Table::new();
+pub(crate) static LIVE_INSTANCE_BITS: Table<{ (MAX_INSTANCES / 64) as usize }> = Table::new();
 
 /// Returns the per-CPU address of a slot. The slot's page must exist. The page of a slot exists if
 /// an instance that has the slot is live or was live.
 #[inline(always)]
 pub(crate) fn slot_address(slot: u32) -> usize {
-    SLOT_PAGES
+    SLOT_PAGE_ADDRESSES
         .get((slot / SLOTS_PER_PAGE) as usize)
         .wrapping_add((slot % SLOTS_PER_PAGE) as usize * 8)
 }
@@ -68,13 +70,13 @@ pub(crate) fn slot_address(slot: u32) -> usize {
 /// Returns whether an instance is live: only updates of live instances are counted.
 #[inline(always)]
 pub(crate) fn is_live(instance: u32) -> bool {
-    LIVE.get((instance / 64) as usize) >> (instance % 64) & 1 != 0
+    LIVE_INSTANCE_BITS.get((instance / 64) as usize) >> (instance % 64) & 1 != 0
 }
 
 /// Marks an instance as live or not live. The caller holds the registry's lock.
 pub(crate) fn set_live(instance: u32, live: bool) {
     let bit = 1usize << (instance % 64);
-    let word = LIVE.get((instance / 64) as usize);
+    let word = LIVE_INSTANCE_BITS.get((instance / 64) as usize);
     let word = if live { word | bit } else { word & !bit };
-    LIVE.publish((instance / 64) as usize, word);
+    LIVE_INSTANCE_BITS.publish((instance / 64) as usize, word);
 }

@@ -29,12 +29,13 @@ impl CpuKind {
     /// The `id` of the result is 0.
     ///
     /// Context: interrupts off, or the CPU's hotplug thread.
-    pub(crate) fn detect(description: &Description) -> Self {
+    pub(crate) fn detect_on_this_cpu(description: &Description) -> Self {
         let has = |rows: &mut dyn Iterator<Item = Register>| {
             // zip() is used instead of enumerate(), which can panic when its counter overflows.
             rows.zip(0..u64::BITS).fold(0, |bits, (row, n)| {
-                let there =
-                    row.exists() && description.exists_here(&row) && msr::msr_exists(row.address);
+                let there = row.exists()
+                    && description.exists_on_this_cpu(&row)
+                    && msr::msr_exists(row.address);
                 bits | u64::from(there).wrapping_shl(n)
             })
         };
@@ -48,7 +49,7 @@ impl CpuKind {
 
     /// Returns the `id` of the kind of CPUs that has the registers and the core type of `self`, or
     /// `None` if no CPU is of this kind.
-    pub(crate) fn find_id(&self) -> Option<u32> {
+    pub(crate) fn find_id_of_same_kind(&self) -> Option<u32> {
         let like = |other: &Self| other.id != 0 && Self { id: 0, ..*other } == *self;
         iter().map(|(_, kind)| kind).find(like).map(|kind| kind.id)
     }
@@ -92,7 +93,7 @@ pub(crate) fn iter() -> impl Iterator<Item = (u32, CpuKind)> {
 
 /// Returns a bit mask of the hardware PMDs that some CPUs have and other CPUs lack. CPUs without
 /// any PMU register are ignored.
-pub(crate) fn partial_hardware_pmds() -> u64 {
+pub(crate) fn hardware_pmds_of_some_cpus() -> u64 {
     let each = iter().filter(|(_, kind)| !kind.is_empty());
     let (some, every) = each.fold((0, u64::MAX), |(some, every), (_, kind)| {
         (some | kind.pmds, every & kind.pmds)
@@ -118,7 +119,7 @@ pub(crate) fn detect_cpu_kinds(new: &Description, last: &mut u32) -> Result {
     };
     let mut hold = true;
     cpuid::call_on_each_cpu(&mut || {
-        let kind = CpuKind::detect(new);
+        let kind = CpuKind::detect_on_this_cpu(new);
         if let Some(reserved) = &reserved {
             let mut counters = new.pmd_rows().zip(0..u64::BITS);
             hold &= counters
@@ -146,7 +147,7 @@ pub(crate) fn detect_cpu_kinds(new: &Description, last: &mut u32) -> Result {
 ///
 /// Context: interrupts off, or the CPU's hotplug thread. Caller holds `PMUS`.
 pub(crate) fn set_this_cpu_kind(kind: CpuKind, last: &mut u32) {
-    let id = kind.find_id().unwrap_or_else(|| {
+    let id = kind.find_id_of_same_kind().unwrap_or_else(|| {
         *last = last.wrapping_add(1);
         *last
     });
@@ -188,34 +189,34 @@ pub(crate) fn clear_cpu_kinds() {
 /// The CPUs on which a context can count, given by the required registers and the core type, and
 /// the run time of the context's thread on other CPUs.
 #[derive(Default)]
-pub(crate) struct Elsewhere {
+pub(crate) struct CpuFit {
     /// The core type on which the context counts (`ctx_core`); 0: any core type.
     pub(crate) core: u32,
     /// The hardware registers that a CPU needs to count with every event set of the context.
-    pub(crate) required: RegisterMask,
+    pub(crate) required_registers: RegisterMask,
     /// The `id` of the kind of the last CPU on which the context looked for its registers. `None`
-    /// if this CPU lacked one of the registers in `required`, or if no CPU has been checked since
-    /// `required` was set.
-    pub(crate) fitting_kind: Option<u32>,
+    /// if this CPU lacked one of the registers in `required_registers`, or if no CPU has been
+    /// checked since `required_registers` was set.
+    pub(crate) fitting_kind_id: Option<u32>,
     /// The run time of the context's thread when `time` was last updated. `None` unless the thread
-    /// is on a CPU that lacks registers in `required`.
-    pub(crate) run_time_before: Option<u64>,
-    /// Nanoseconds for which the thread ran on CPUs that lack registers in `required` while the
-    /// context was started.
+    /// is on a CPU that lacks registers in `required_registers`.
+    pub(crate) last_run_time_ns: Option<u64>,
+    /// Nanoseconds for which the thread ran on CPUs that lack registers in `required_registers`
+    /// while the context was started.
     pub(crate) time: u64,
 }
 
-impl Elsewhere {
+impl CpuFit {
     /// Records which hardware registers a CPU needs to count with every event set of the context.
-    pub(crate) fn set_required(&mut self, uses: RegisterMask) {
-        self.required = uses;
-        self.fitting_kind = None;
+    pub(crate) fn set_required_registers(&mut self, uses: RegisterMask) {
+        self.required_registers = uses;
+        self.fitting_kind_id = None;
     }
 
     /// Stops measuring the run time of the thread. Called when the context can count again, and
     /// when it is stopped: the thread may move to another CPU before the context is started again.
     pub(crate) fn stop(&mut self) {
-        self.run_time_before = None;
+        self.last_run_time_ns = None;
     }
 
     /// Resets the measured times. Called when the context is detached.
@@ -226,7 +227,7 @@ impl Elsewhere {
 
     /// Returns whether the context's thread is on a CPU that lacks registers of the context.
     #[inline]
-    pub(crate) fn is_elsewhere(&self) -> bool {
-        self.run_time_before.is_some()
+    pub(crate) fn is_on_unfit_cpu(&self) -> bool {
+        self.last_run_time_ns.is_some()
     }
 }

@@ -40,7 +40,7 @@ use crate::formats::{self, FormatId};
 use crate::helpers;
 use crate::pmus::{self, to_kernel_error};
 use crate::sample_buffer::{self, Buffer, SamplingMemory};
-use crate::stats::{self, SelfStat};
+use crate::stats::{self, PerfmonStatistic};
 use base::device::{Device, FileOperationTables, FileOperations, ModuleReady, PageFault, Vma};
 use base::user_memory::{read, read_all, values_as_bytes, write, write_all};
 use base::{access, clock, random};
@@ -134,7 +134,7 @@ impl FileOperations for PerfmonFile {
             abi::STATUS => write(arg, &context()?.status()),
             abi::CREATE_EVTSETS => create_sets(&*context()?, read(arg)?),
             abi::DELETE_EVTSETS => delete_sets(&*context()?, read(arg)?),
-            abi::GETINFO_EVTSETS => set_infos(&*context()?, read(arg)?),
+            abi::GETINFO_EVTSETS => fill_set_infos(&*context()?, read(arg)?),
             abi::READ_RUNS => read_runs(&*context()?, read(arg)?),
             abi::RESTART => {
                 let context = context()?;
@@ -401,12 +401,12 @@ fn delete_sets(context: &Context, vector: Vector) -> Result {
     context.delete_sets(&ids)
 }
 
-fn set_infos(context: &Context, vector: Vector) -> Result {
+fn fill_set_infos(context: &Context, vector: Vector) -> Result {
     let mut given = read_vector_elements::<SetInfo>(&vector)?;
     if given.iter().any(|set| set.reserved != [0; 6]) {
         return Err(EINVAL);
     }
-    context.set_infos(&mut given)?;
+    context.fill_set_infos(&mut given)?;
     write_vector_elements(&vector, &given)
 }
 
@@ -426,7 +426,7 @@ const RDPMC_ALLOWED: usize = 1;
 /// mapping is a new mapping, and the old one is closed later.
 fn count_copied_mapping(context: Option<&Context>, vma: &Vma) {
     if let Some(context) = context {
-        context.copy_mapping();
+        context.count_copied_self_page_mapping();
     }
     if vma.data() == RDPMC_ALLOWED {
         // SAFETY: `vma.mm()` is the address space of the mapping `vma`, which permits RDPMC.
@@ -448,7 +448,7 @@ fn count_removed_mapping(context: Option<&Context>, vma: &Vma) {
 
 /// Handles a page fault: inserts the self page.
 fn insert_self_page(context: Option<&Context>, fault: &PageFault<'_>) -> bindings::vm_fault_t {
-    let _span = stats::timer(SelfStat::Faults, SelfStat::FaultTime);
+    let _span = stats::timer(PerfmonStatistic::Faults, PerfmonStatistic::FaultTime);
     match context.ok_or(EINVAL).and_then(Context::self_page) {
         // SAFETY: pfc_vma_readonly() has set up the mapping. The self page lives as long as the
         // context, which is freed only after its `/dev/perfmon` file was closed.
@@ -485,7 +485,7 @@ fn map_memory(
     // SAFETY: The caller is in process context, in the process that maps the page.
     let allowed = has_counters && unsafe { helpers::pfm_rdpmc_allow() };
     if allowed {
-        vma.set_data(RDPMC_ALLOWED);
+        vma.set_private_data(RDPMC_ALLOWED);
     }
     context.set_rdpmc(allowed);
     Ok(())

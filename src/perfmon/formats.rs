@@ -83,7 +83,7 @@ extern "C" fn perfmon_format_unregister(raw: *const RawFormat) {
 }
 
 /// Finds a registered sampling format. The result keeps the module of the format loaded.
-fn find_registered(wanted: &FormatId<'_>) -> Option<Pinned> {
+fn find_registered(wanted: &FormatId<'_>) -> Option<PinnedFormat> {
     let formats = FORMATS.lock();
     let is = |f: &&FormatDescription| match wanted {
         FormatId::Name(name) => f.name() == *name,
@@ -99,7 +99,7 @@ fn find_registered(wanted: &FormatId<'_>) -> Option<Pinned> {
 ///
 /// `ENOENT` if the format is not registered after its module was requested, `EINVAL` if the name is
 /// invalid, `ENOMEM`.
-pub(crate) fn find(wanted: &FormatId<'_>) -> Result<Pinned> {
+pub(crate) fn find(wanted: &FormatId<'_>) -> Result<PinnedFormat> {
     if let Some(format) = find_registered(wanted) {
         return Ok(format);
     }
@@ -163,12 +163,12 @@ impl FormatDescription {
 
     /// Takes a reference to the format's module: the module and the format exist until the result
     /// is dropped. Returns `None` if the module is being loaded or unloaded.
-    fn pin(&self) -> Option<Pinned> {
+    fn pin(&self) -> Option<PinnedFormat> {
         // SAFETY: The owner is NULL, or a module that cannot be freed while its format is
         // registered.
         let _module = unsafe { ModuleRef::of_live_module(self.raw().owner) }?;
         // INVARIANT: `_module` is the reference to the owner of `raw`.
-        Some(Pinned {
+        Some(PinnedFormat {
             raw: self.raw,
             _module,
         })
@@ -181,17 +181,17 @@ impl FormatDescription {
 ///
 /// `_module` refers to the module that owns `raw`. The module keeps `raw` registered until the
 /// module is unloaded.
-pub(crate) struct Pinned {
+pub(crate) struct PinnedFormat {
     raw: *const RawFormat,
     _module: ModuleRef,
 }
 
 // SAFETY: Any thread may drop a module reference and read the constants of a registered format.
-unsafe impl Send for Pinned {}
-// SAFETY: A shared `Pinned` only gives access to the constants of a registered format.
-unsafe impl Sync for Pinned {}
+unsafe impl Send for PinnedFormat {}
+// SAFETY: A shared `PinnedFormat` only gives access to the constants of a registered format.
+unsafe impl Sync for PinnedFormat {}
 
-impl Pinned {
+impl PinnedFormat {
     pub(crate) fn raw(&self) -> &RawFormat {
         // SAFETY: By the type's invariant the owner is pinned and `raw` is registered.
         unsafe { &*self.raw }
@@ -204,7 +204,7 @@ impl Pinned {
 
     /// Returns whether `PERFMON_RESTART` calls the format's restart() even if the context is not
     /// masked.
-    pub(crate) fn restarts_active(&self) -> bool {
+    pub(crate) fn restarts_unmasked_contexts(&self) -> bool {
         self.raw().flags & description::RESTART_ACTIVE != 0
     }
 

@@ -94,7 +94,7 @@ module! {
 /// registered, because each of them holds a reference to the module.
 struct PerfMon {
     _device: base::device::Device,
-    _work: session::Work,
+    _work: session::SessionWorkqueues,
     _nmi: nmi::NmiHandler,
     _map: pmu_map::MapFile,
     _power: base::power::PowerRegistration<hotplug::Power>,
@@ -126,7 +126,7 @@ impl kernel::Module for PerfMon {
             _map: pmu_map::MapFile::create()?,
             _power: base::power::PowerRegistration::register()?,
             _nmi: nmi::NmiHandler::register()?,
-            _work: session::Work::create()?,
+            _work: session::SessionWorkqueues::create()?,
             _device: device::register()?,
         };
         device::MODULE_READY.set();

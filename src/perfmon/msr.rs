@@ -115,11 +115,11 @@ pub(crate) fn log_register_fault() {
 /// Returns whether user code on this CPU may execute RDPMC (CR4.PCE). Called with preemption off.
 #[inline]
 pub(crate) fn is_rdpmc_enabled() -> bool {
-    const PCE: u64 = 1 << 8;
+    const CR4_PCE: u64 = 1 << 8;
     let cr4: u64;
     // SAFETY: The kernel may read CR4, which has no side effects.
     unsafe { asm!("mov {}, cr4", out(reg) cr4, options(nostack, nomem, preserves_flags)) }
-    cr4 & PCE != 0
+    cr4 & CR4_PCE != 0
 }
 
 /// Returns whether the counter with MSR address `counter` keeps, on this CPU, a value that is

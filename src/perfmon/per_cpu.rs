@@ -42,7 +42,7 @@ pub(crate) fn set_cpu_kind(cpu: u32, kind: &CpuKind) {
 /// Returns the number of the PMU reservation (`reservation::RESERVATIONS`) during which this CPU's
 /// registers were last reset. Called with interrupts off.
 #[inline]
-pub(crate) fn pmu_reset_for() -> u64 {
+pub(crate) fn reservation_of_last_reset() -> u64 {
     let taken;
     // SAFETY: The instruction reads a per-CPU word of this module.
     unsafe {
@@ -54,7 +54,7 @@ pub(crate) fn pmu_reset_for() -> u64 {
 
 /// Records that this CPU's registers were reset during the PMU reservation with the number `taken`.
 /// Called with interrupts off.
-pub(crate) fn set_pmu_reset_for(taken: u64) {
+pub(crate) fn set_reservation_of_last_reset(taken: u64) {
     // SAFETY: The instruction writes a per-CPU word that only this function writes.
     unsafe {
         asm!("movq {t}, %gs:{word}(%rip)", t = in(reg) taken, word = sym helpers::pfm_reset_for,
@@ -62,8 +62,8 @@ pub(crate) fn set_pmu_reset_for(taken: u64) {
     }
 }
 
-/// Returns the number that [`pmu_reset_for`] would return on CPU `cpu`.
-pub(crate) fn pmu_reset_for_of(cpu: u32) -> u64 {
+/// Returns the number that [`reservation_of_last_reset`] would return on CPU `cpu`.
+pub(crate) fn reservation_of_last_reset_on(cpu: u32) -> u64 {
     // SAFETY: Callers pass the number of a possible CPU.
     unsafe { helpers::pfm_get_pmu_reset_number(cpu) }
 }
@@ -98,7 +98,7 @@ pub(crate) fn set_loaded_address(scope: Scope, context: usize) {
 /// Returns the counters that the context of scope `scope` uses on this CPU, as bits of the
 /// global-control MSR. Called with interrupts off.
 #[inline]
-pub(crate) fn counting(scope: Scope) -> u64 {
+pub(crate) fn global_ctrl_bits_of_scope(scope: Scope) -> u64 {
     let bits: u64;
     // SAFETY: The instruction reads a per-CPU word of this module.
     unsafe {
@@ -111,7 +111,7 @@ pub(crate) fn counting(scope: Scope) -> u64 {
 /// Sets the counters that the context of scope `scope` uses on this CPU. Called with interrupts
 /// off.
 #[inline]
-pub(crate) fn set_counting(scope: Scope, bits: u64) {
+pub(crate) fn set_global_ctrl_bits_of_scope(scope: Scope, bits: u64) {
     // SAFETY: The instruction writes a per-CPU word that only this function writes.
     unsafe {
         asm!("movq {b}, %gs:({p})", p = in(reg) scope_word(&raw const helpers::pfm_counting, scope),
@@ -122,7 +122,7 @@ pub(crate) fn set_counting(scope: Scope, bits: u64) {
 /// Returns the global-control bits of all counters in use on this CPU. Called with interrupts off.
 #[inline]
 pub(crate) fn counting_global_ctrl_bits() -> u64 {
-    counting(Scope::Thread) | counting(Scope::System)
+    global_ctrl_bits_of_scope(Scope::Thread) | global_ctrl_bits_of_scope(Scope::System)
 }
 
 /// Returns the address of the element for `scope` in `two`, an array that has one per-CPU word for

@@ -13,7 +13,7 @@ use kernel::pid_namespace::PidNamespace;
 use kernel::prelude::*;
 use kernel::task::Task;
 use perfmon_rules::register_map::{
-    kind, Register, FIRST_SOFT, MAX_COUNTERS, MAX_ROWS, NR_REGISTERS,
+    kind, Register, FIRST_SOFT_REGISTER, MAX_COUNTERS, MAX_TABLE_ROWS, NR_REGISTERS,
 };
 
 use crate::description::{self, CheckCallback, RawPmu, ReadCallback, Register as Row};
@@ -76,7 +76,7 @@ impl Description {
     pub(crate) fn name(&self) -> &CStr {
         // SAFETY: The pointer is NULL, or points to a C string that the module keeps valid as long
         // as the description.
-        unsafe { name_of(self.raw().name) }
+        unsafe { name_or_empty(self.raw().name) }
     }
 
     /// Returns the number of the description's first PMC (control register). The first PMD (data
@@ -156,7 +156,7 @@ impl Description {
     /// Calls the description's callback here(), which returns whether this CPU has the register in
     /// `row`. Returns true if the description has no such callback. The caller also checks that the
     /// MSR of `row` exists. Called with interrupts off.
-    pub(crate) fn exists_here(&self, row: &Register) -> bool {
+    pub(crate) fn exists_on_this_cpu(&self, row: &Register) -> bool {
         match self.raw().here {
             // SAFETY: As `include/linux/perfmon.h` requires, this code runs on the CPU to be
             // checked, with interrupts off.
@@ -174,8 +174,8 @@ impl Description {
     }
 
     /// Returns the functions of the description that may be called only while its module is pinned.
-    pub(crate) fn calls(&self) -> Calls {
-        Calls {
+    pub(crate) fn calls(&self) -> RegisterCallbacks {
+        RegisterCallbacks {
             check: self.raw().check,
             read: self.raw().read,
         }
@@ -205,11 +205,11 @@ pub(crate) fn description_error(new: &Description) -> Option<(Option<RowId<'_>>,
     if (raw.nr_pmcs != 0 && raw.pmcs.is_null()) || (raw.nr_pmds != 0 && raw.pmds.is_null()) {
         return whole("pmcs or pmds is NULL, but nr_pmcs or nr_pmds is not 0");
     }
-    if !hardware && new.first() < FIRST_SOFT {
+    if !hardware && new.first() < FIRST_SOFT_REGISTER {
         return whole("first must be 0, or 256 or more");
     }
     let most = match hardware {
-        true => MAX_ROWS,
+        true => MAX_TABLE_ROWS,
         false => NR_REGISTERS.saturating_sub(new.first().into()),
     };
     let nr_pmcs = new.named_pmcs().count();
@@ -256,12 +256,12 @@ pub(crate) fn text(name: &CStr) -> &str {
 ///
 /// The module that provides `check` and `read` cannot be unloaded while a context can call them:
 /// the context keeps a [`ModuleRef`] of the module until after the last call.
-pub(crate) struct Calls {
+pub(crate) struct RegisterCallbacks {
     check: Option<CheckCallback>,
     read: Option<ReadCallback>,
 }
 
-impl Calls {
+impl RegisterCallbacks {
     /// Checks `value` for the PMC in row `row` of the register table. Returns the value to write,
     /// which the description's check() may have changed, or the error of check(). Called in process
     /// context.
@@ -312,7 +312,7 @@ unsafe fn rows<'a>(first: *const Row, nr: u16) -> &'a [Row] {
 /// # Safety
 ///
 /// `name` is NULL, or a C string that is valid for `'a`.
-unsafe fn name_of<'a>(name: *const c_char) -> &'a CStr {
+unsafe fn name_or_empty<'a>(name: *const c_char) -> &'a CStr {
     if name.is_null() {
         return c"";
     }
@@ -322,7 +322,7 @@ unsafe fn name_of<'a>(name: *const c_char) -> &'a CStr {
 
 fn named(row: &Row) -> (&CStr, Register) {
     // SAFETY: The names in a register table are valid as long as the table.
-    (unsafe { name_of(row.name) }, register(row))
+    (unsafe { name_or_empty(row.name) }, register(row))
 }
 
 fn register(row: &Row) -> Register {

@@ -11,16 +11,18 @@ use kernel::prelude::*;
 use kernel::task::Task;
 use perfmon_rules::claims::RegisterMask;
 use perfmon_rules::register_bitmap::RegisterBitmap;
-use perfmon_rules::register_map::{kind, Map, Register, Scope, Tables, FIRST_SOFT, NR_REGISTERS};
+use perfmon_rules::register_map::{
+    kind, Register, RegisterMap, RegisterTables, Scope, FIRST_SOFT_REGISTER, NR_REGISTERS,
+};
 
 use crate::cpu_kinds;
-use crate::pmu_description::{Calls, Description};
+use crate::pmu_description::{Description, RegisterCallbacks};
 
 /// The functions of the PMU description that has the register numbers `first` to `end` (exclusive).
 struct RegisterRange {
     first: u16,
     end: u16,
-    calls: Calls,
+    calls: RegisterCallbacks,
 }
 
 /// The registers that contexts use: copies of the register tables of all PMU descriptions, and the
@@ -30,16 +32,16 @@ pub(crate) struct Registers {
     pmcs: KVec<Register>,
     /// The rows of the hardware PMDs, indexed by register number.
     pmds: KVec<Register>,
-    /// The rows of the soft (virtual) PMCs; row n describes register [`FIRST_SOFT`] + n.
+    /// The rows of the soft (virtual) PMCs; row n describes register [`FIRST_SOFT_REGISTER`] + n.
     soft_pmcs: KVec<Register>,
-    /// The rows of the soft (virtual) PMDs; row n describes register [`FIRST_SOFT`] + n.
+    /// The rows of the soft (virtual) PMDs; row n describes register [`FIRST_SOFT_REGISTER`] + n.
     soft_pmds: KVec<Register>,
     /// The MSR addresses of the global control, of the global status, and of the register that
     /// clears the global status. The address of an MSR that the PMU lacks is 0.
     global: [u64; 3],
     /// A bit mask of the hardware PMDs that only some CPUs have: see
-    /// [`Map::partial`].
-    partial: u64,
+    /// [`RegisterMap::pmds_of_some_cpus`].
+    pmds_of_some_cpus: u64,
     /// The register numbers and the functions of the descriptions from which the tables were
     /// copied.
     ranges: KVec<RegisterRange>,
@@ -75,13 +77,13 @@ impl Registers {
             soft_pmcs: KVec::new(),
             soft_pmds: KVec::new(),
             global: [0; 3],
-            partial: cpu_kinds::partial_hardware_pmds(),
+            pmds_of_some_cpus: cpu_kinds::hardware_pmds_of_some_cpus(),
             ranges: KVec::new(),
         };
         for pmu in pmus {
             let (pmcs, pmds, base) = match pmu.first() {
                 0 => (&mut all.pmcs, &mut all.pmds, 0),
-                _ => (&mut all.soft_pmcs, &mut all.soft_pmds, FIRST_SOFT),
+                _ => (&mut all.soft_pmcs, &mut all.soft_pmds, FIRST_SOFT_REGISTER),
             };
             append(pmcs, base, pmu.first(), &mut pmu.named_pmcs())?;
             append(pmds, base, pmu.first(), &mut pmu.named_pmds())?;
@@ -105,20 +107,20 @@ impl Registers {
     }
 
     /// Returns the register tables in the form that the crate `perfmon_rules` uses.
-    pub(crate) fn map(&self) -> Map<'_> {
-        Map {
-            hardware: Tables {
+    pub(crate) fn map(&self) -> RegisterMap<'_> {
+        RegisterMap {
+            hardware: RegisterTables {
                 pmcs: &self.pmcs,
                 pmds: &self.pmds,
             },
-            soft: Tables {
+            soft: RegisterTables {
                 pmcs: &self.soft_pmcs,
                 pmds: &self.soft_pmds,
             },
             global_ctrl: self.global[0],
             global_status: self.global[1],
             global_clear: self.global[2],
-            partial: self.partial,
+            pmds_of_some_cpus: self.pmds_of_some_cpus,
         }
     }
 

@@ -29,7 +29,7 @@ use base::module::{request_module, ModuleRef};
 use base::{clock, cpu, cpuid, global_mutex};
 
 /// The time for which no module is requested after a request failed with `ENOENT`, in nanoseconds.
-const RETRY_AFTER_NS: u64 = 100_000_000;
+const MODULE_RETRY_PAUSE_NS: u64 = 100_000_000;
 
 global_mutex! {
     /// The registered PMU descriptions. While `PMUS` is held, no other mutex of this module is
@@ -46,7 +46,7 @@ pub(crate) struct Pmus {
     shared: Option<Arc<Registers>>,
     /// The last number that was assigned to a kind of CPUs ([`CpuKind::id`]). No number is assigned
     /// twice.
-    last_kind: u32,
+    last_kind_id: u32,
 }
 
 impl Pmus {
@@ -54,7 +54,7 @@ impl Pmus {
     pub(crate) const NONE: Self = Self {
         all: KVec::new(),
         shared: None,
-        last_kind: 0,
+        last_kind_id: 0,
     };
 }
 
@@ -119,7 +119,7 @@ fn register(new: Description) -> Result {
     let Pmus {
         all,
         shared,
-        last_kind,
+        last_kind_id,
     } = &mut *pmus;
     let taken = |old: &Description| {
         old.name() == new.name() || (old.first() < new.end() && new.first() < old.end())
@@ -128,7 +128,7 @@ fn register(new: Description) -> Result {
         return Err(EEXIST);
     }
     if new.first() == 0 {
-        detect_cpu_kinds(&new, last_kind).inspect_err(|error| {
+        detect_cpu_kinds(&new, last_kind_id).inspect_err(|error| {
             clear_cpu_kinds();
             if *error == ENODEV {
                 log_missing_registers(&new);
@@ -193,19 +193,19 @@ pub(crate) fn cpu(cpu: u32, online: bool) {
     let Pmus {
         all,
         shared,
-        last_kind,
+        last_kind_id,
     } = &mut *pmus;
     for pmu in &*all {
         pmu.cpu(cpu, online);
         if online && pmu.first() == 0 {
-            let (known, before) = (*last_kind, per_cpu::cpu_kind(cpu).id);
-            set_this_cpu_kind(CpuKind::detect(pmu), last_kind);
+            let (known, before) = (*last_kind_id, per_cpu::cpu_kind(cpu).id);
+            set_this_cpu_kind(CpuKind::detect_on_this_cpu(pmu), last_kind_id);
             if per_cpu::cpu_kind(cpu).id != before {
                 // The next context builds `Registers` again, because
-                // `Registers::partial` depends on the kinds of all known CPUs.
+                // `Registers::pmds_of_some_cpus` depends on the kinds of all known CPUs.
                 *shared = None;
             }
-            if *last_kind != known {
+            if *last_kind_id != known {
                 log_cpu_kinds(pmu);
             }
         }
@@ -221,14 +221,14 @@ pub(crate) fn cpu(cpu: u32, online: bool) {
 /// If a request fails, a later creation of a context requests the module again. `EACCES` of a
 /// security module may apply to one caller only, and `ENOENT` lasts until an administrator sets
 /// `kernel.modprobe` to a program. After `ENOENT` no module is requested for
-/// [`RETRY_AFTER_NS`], because the kernel may have created a process to execute modprobe.
+/// [`MODULE_RETRY_PAUSE_NS`], because the kernel may have created a process to execute modprobe.
 ///
 /// Several callers may request a module at the same time. Each caller then waits until the module
 /// is loaded: if another modprobe is already loading the module, modprobe waits for this load.
 pub(crate) fn request_modules() {
     // The time of CLOCK_MONOTONIC before which the module is not requested; `u64::MAX` after
     // modprobe has been executed.
-    static NOT_BEFORE: [Atomic<u64>; 2] = [const { Atomic::new(0) }; 2];
+    static NO_REQUESTS_BEFORE_NS: [Atomic<u64>; 2] = [const { Atomic::new(0) }; 2];
     let there = |hardware: bool| {
         let pmus = PMUS.lock();
         let mut of_kind = pmus.all.iter().filter(|d| (d.first() == 0) == hardware);
@@ -240,8 +240,8 @@ pub(crate) fn request_modules() {
         _ => c"perfmon-unknown",
     };
     for (not_before, hardware, alias) in [
-        (&NOT_BEFORE[0], true, of_vendor),
-        (&NOT_BEFORE[1], false, c"perfmon-soft"),
+        (&NO_REQUESTS_BEFORE_NS[0], true, of_vendor),
+        (&NO_REQUESTS_BEFORE_NS[1], false, c"perfmon-soft"),
     ] {
         // Relaxed: the time only prevents further requests, and publishes no other data. The time
         // is set after the request, so that a task that sees it need not wait for modprobe.
@@ -252,7 +252,7 @@ pub(crate) fn request_modules() {
         match request_module(alias) {
             Ok(()) => not_before.store(u64::MAX, Relaxed),
             Err(error) if error == ENOENT => {
-                let again = clock::monotonic_ns() + RETRY_AFTER_NS;
+                let again = clock::monotonic_ns() + MODULE_RETRY_PAUSE_NS;
                 // If another task has set the time meanwhile, its time remains.
                 let _ = not_before.cmpxchg(earliest, again, Relaxed);
             }

@@ -31,7 +31,7 @@ pub(crate) struct PmuReservation {
     /// A guard: overflow NMIs are handled while this value exists.
     _overflows: nmi::OverflowHandling,
     /// The reserved control registers.
-    _reserved: ReservedMsrs,
+    _reserved_msrs: ReservedMsrs,
 }
 
 impl PmuReservation {
@@ -61,7 +61,7 @@ impl PmuReservation {
             _wrap_timer: WrapTimer::start(wrap_period_ms(widths.min().unwrap_or(64))),
             _overflows: overflows,
             registers,
-            _reserved: reserved,
+            _reserved_msrs: reserved,
         })
     }
 }
@@ -71,9 +71,12 @@ impl Drop for PmuReservation {
     /// Called when no context that uses hardware registers is attached any more.
     fn drop(&mut self) {
         let taken = RESERVATIONS.load(Relaxed);
-        cpu::call_on_selected_cpus(&|cpu| per_cpu::pmu_reset_for_of(cpu) == taken, &|| {
-            reset_pmu(&self.registers);
-        });
+        cpu::call_on_selected_cpus(
+            &|cpu| per_cpu::reservation_of_last_reset_on(cpu) == taken,
+            &|| {
+                reset_pmu(&self.registers);
+            },
+        );
         *RESERVED_PMU.lock() = None;
     }
 }
@@ -90,15 +93,15 @@ pub(crate) fn reset_pmu_once(registers: &Registers) {
     // Relaxed: the PMU was reserved before the context was started. The context's lock, which the
     // caller holds, orders the increment in reserve() before this load.
     let taken = RESERVATIONS.load(Relaxed);
-    if per_cpu::pmu_reset_for() != taken {
-        reset_pmu_for(registers, taken);
+    if per_cpu::reservation_of_last_reset() != taken {
+        reset_pmu_for_reservation(registers, taken);
     }
 }
 
 #[cold]
-fn reset_pmu_for(registers: &Registers, taken: u64) {
+fn reset_pmu_for_reservation(registers: &Registers, taken: u64) {
     reset_pmu(registers);
-    per_cpu::set_pmu_reset_for(taken);
+    per_cpu::set_reservation_of_last_reset(taken);
 }
 
 /// Returns the period, in milliseconds, of the worker that reads counters of `width` bits before

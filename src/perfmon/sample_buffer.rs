@@ -18,9 +18,9 @@ use protocols::sync::Word;
 use protocols::PAGE_SIZE;
 
 use crate::description::{self, Layout, Overflow, Part};
-use crate::formats::Pinned;
+use crate::formats::PinnedFormat;
 use crate::helpers;
-use crate::stats::{self, SelfStat};
+use crate::stats::{self, PerfmonStatistic};
 use base::account::MemoryCharge;
 use base::device::Vma;
 
@@ -172,18 +172,18 @@ impl ring::WritableRingData for RingData {
     }
 
     #[inline(always)]
-    fn put_all(&self, position: u64, values: &[u64]) {
+    fn put_values_fast(&self, position: u64, values: &[u64]) {
         let at = (position / 8) as usize & self.mask;
         // A record that wraps around the end of the data is rare, and is stored word by word.
         if at.wrapping_add(values.len()) > self.mask.wrapping_add(1) {
-            return self.put_each(position, values);
+            return self.put_values_one_by_one(position, values);
         }
         // SAFETY: The masked index is below the number of words.
         let mut to = unsafe { self.first.add(at) };
         let mut put = |value: &u64| {
-            // SAFETY: `put` is called once for each value. `put_all` has checked that the word of
-            // the last value is within the ring. The volatile store is one aligned access, as in
-            // `RingData::put`.
+            // SAFETY: `put` is called once for each value. `put_values_fast` has checked that the
+            // word of the last value is within the ring. The volatile store is one aligned access,
+            // as in `RingData::put`.
             unsafe {
                 to.write_volatile(*value);
                 to = to.add(1);
@@ -261,7 +261,7 @@ impl Ring {
 ///
 /// `raw` points to the memory of `_areas`, to `_state`, and to `ring` if the format writes a ring.
 pub(crate) struct Buffer {
-    format: Pinned,
+    format: PinnedFormat,
     raw: description::Buffer,
     ring: Option<KBox<Ring>>,
     _state: KVec<u64>,
@@ -274,7 +274,7 @@ unsafe impl Send for Buffer {}
 impl Buffer {
     /// Size of the buffer's own structures in bytes, which is charged in addition to the pages and
     /// the format's state.
-    const OVERHEAD_BYTES: usize = size_of::<Self>()
+    const BUFFER_OVERHEAD_BYTES: usize = size_of::<Self>()
         .wrapping_add(size_of::<Ring>())
         .wrapping_add(size_of::<SamplingMemory>());
 
@@ -285,7 +285,7 @@ impl Buffer {
     ///
     /// `EINVAL` if the format's layout() returns an invalid layout. `ENOMEM` or `EDQUOT` if an
     /// allocation fails. Also returns errors of the format's layout() and init().
-    pub(crate) fn new(format: Pinned, arg: &[u64]) -> Result<(Self, Arc<SamplingMemory>)> {
+    pub(crate) fn new(format: PinnedFormat, arg: &[u64]) -> Result<(Self, Arc<SamplingMemory>)> {
         let raw_arg: *const c_void = arg.as_ptr().cast();
         let mut layout = Layout::default();
         let page = PAGE_SIZE as u64;
@@ -312,7 +312,7 @@ impl Buffer {
             size
         };
         let words = format.raw().state_size.div_ceil(8) as usize;
-        let beside = Self::OVERHEAD_BYTES.wrapping_add(words.wrapping_mul(size_of::<u64>()));
+        let beside = Self::BUFFER_OVERHEAD_BYTES.wrapping_add(words.wrapping_mul(size_of::<u64>()));
         let areas = Arc::new(
             SamplingMemory::new(whole, is_ring, beside)?,
             GFP_KERNEL_ACCOUNT,
@@ -365,7 +365,7 @@ impl Buffer {
     }
 
     /// Returns the format that fills the buffer.
-    pub(crate) fn format(&self) -> &Pinned {
+    pub(crate) fn format(&self) -> &PinnedFormat {
         &self.format
     }
 
@@ -402,7 +402,7 @@ impl Buffer {
         ring.is_some_and(|ring| {
             let written = ring.write(kind, &[&[word]]);
             if written.is_lost() {
-                stats::count(SelfStat::SamplesLost);
+                stats::count(PerfmonStatistic::SamplesLost);
             }
             written.is_due()
         })
@@ -410,7 +410,7 @@ impl Buffer {
 
     /// Counts `nr` lost samples in the debugfs counter, and also in the ring if the buffer has one.
     pub(crate) fn count_lost_samples(&mut self, nr: u64) {
-        stats::add(SelfStat::SamplesLost, nr);
+        stats::add(PerfmonStatistic::SamplesLost, nr);
         if let Some(ring) = &mut self.ring {
             ring.add_to_lost_records(nr);
         }
@@ -460,7 +460,7 @@ unsafe extern "C" fn perfmon_ring_write(
         _ => return description::RING_LOST,
     };
     if written.is_lost() {
-        stats::count(SelfStat::SamplesLost);
+        stats::count(PerfmonStatistic::SamplesLost);
     }
     written.number()
 }

@@ -7,7 +7,7 @@ use perfmon_rules::register_map::Scope;
 
 use crate::contexts::context::{context_of_task, loaded_context};
 use crate::contexts::phase::Target;
-use crate::stats::{self, SelfStat};
+use crate::stats::{self, PerfmonStatistic};
 use base::tracepoint::{EventHandler, ProcessExec, ProcessExit, SchedExit, SchedSwitch};
 use base::{preempt, task};
 
@@ -20,7 +20,7 @@ impl EventHandler<SchedSwitch<'_>> for SchedProbes {
     #[inline]
     fn handle_event(&self, _: SchedSwitch<'_>) {
         if let Some(context) = loaded_context(Scope::Thread) {
-            let _span = stats::timer(SelfStat::SchedOut, SelfStat::SchedOutTime);
+            let _span = stats::timer(PerfmonStatistic::SchedOut, PerfmonStatistic::SchedOutTime);
             context.sched_out();
         }
     }
@@ -33,7 +33,7 @@ impl EventHandler<SchedExit<'_>> for SchedProbes {
     fn handle_event(&self, event: SchedExit<'_>) {
         if event.is_switch {
             if let Some(context) = context_of_task(task::current_task_address()) {
-                let _span = stats::timer(SelfStat::SchedIn, SelfStat::SchedInTime);
+                let _span = stats::timer(PerfmonStatistic::SchedIn, PerfmonStatistic::SchedInTime);
                 context.sched_in(Target::Thread(task::current_task_address()));
             }
         }

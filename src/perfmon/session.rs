@@ -31,8 +31,10 @@ global_mutex! {
     pub(crate) static SESSION: Mutex<Session> = Session::IDLE;
 }
 
-/// An attached context. `evictable` is true if the context was attached without `CAP_PERFMON`. An
-/// evictable context is ended if an administrator's context needs its registers or its thread.
+/// An attached context. `evictable` is true if the context was attached without `CAP_PERFMON`. A
+/// caller with `CAP_SYS_ADMIN` ends an evictable context in two cases: the caller attaches another
+/// context to the thread of the evictable context, or the caller's context has the other scope
+/// (thread or CPU) and claims registers that the evictable context has claimed.
 struct AttachedContext {
     context: *const Context,
     evictable: bool,
@@ -57,7 +59,7 @@ pub(crate) struct Session {
     /// search for a context is fast. `None` until the first context is attached.
     attached: Option<RBTree<usize, AttachedContext>>,
     /// The scheduler probes. When no thread has a context any more, the probes stay attached for
-    /// another [`IDLE_MS`] milliseconds.
+    /// another [`IDLE_PROBES_MS`] milliseconds.
     probes: Option<Probes<SchedProbes>>,
 }
 
@@ -73,7 +75,7 @@ impl Session {
 
     /// Adds a context to the list of attached contexts. Called before the context claims registers.
     /// The caller attaches the context afterwards.
-    pub(crate) fn add_context(&mut self, slot: ListSlot, context: &Context) {
+    pub(crate) fn add_context(&mut self, slot: ContextListSlot, context: &Context) {
         let yields = !access::has_perfmon_noaudit();
         let context = core::ptr::from_ref(context);
         let attached = self.attached.get_or_insert_with(RBTree::new);
@@ -98,8 +100,8 @@ impl Session {
     /// claimed one of the registers.
     fn is_available_after_evict(&self, scope: Scope, claims: &RegisterMask) -> bool {
         attached_contexts(&self.attached).all(|one| {
-            // SAFETY: A context is removed from the list by `remove_context()` before it is freed,
-            // and `remove_context()` needs `SESSION`, which protects `self`.
+            // SAFETY: A context is freed only after `remove_context()` has removed it from the
+            // list. `remove_context()` cannot run now, because the caller holds the lock `SESSION`.
             let context = unsafe { &*one.context };
             one.evictable
                 || context.scope == scope
@@ -109,7 +111,8 @@ impl Session {
 
     /// Ends each evictable context whose scope is not `scope` and which has claimed one of the
     /// registers `claims`. The caller's context has claimed these registers with
-    /// [`claim`](Self::claim). The caller must not fail after this call. Preemption may be off.
+    /// [`claim_registers`](Self::claim_registers). The caller must not fail after this call.
+    /// Preemption may be off.
     pub(crate) fn evict(&mut self, scope: Scope, claims: &RegisterMask) {
         if self.register_users.is_available(scope, claims) {
             return;
@@ -120,11 +123,11 @@ impl Session {
             ..
         } = self;
         for one in attached_contexts(attached).filter(|one| one.evictable) {
-            // SAFETY: A context is removed from the list by `remove_context()` before it is freed,
-            // and `remove_context()` needs `SESSION`, which protects `self`.
+            // SAFETY: A context is freed only after `remove_context()` has removed it from the
+            // list. `remove_context()` cannot run now, because the caller holds the lock `SESSION`.
             let context = unsafe { &*one.context };
             if context.scope != scope {
-                let had = context.evict(&|state| state.claims.intersects(claims));
+                let had = context.evict_if(&|state| state.claims.intersects(claims));
                 shares.remove(context.scope, &had);
             }
         }
@@ -144,10 +147,10 @@ impl Session {
         } = self;
         let ended = Cell::new(false);
         for one in attached_contexts(attached).filter(|one| one.evictable) {
-            // SAFETY: A context is removed from the list by `remove_context()` before it is freed,
-            // and `remove_context()` needs `SESSION`, which protects `self`.
+            // SAFETY: A context is freed only after `remove_context()` has removed it from the
+            // list. `remove_context()` cannot run now, because the caller holds the lock `SESSION`.
             let context = unsafe { &*one.context };
-            let had = context.evict(&|state| {
+            let had = context.evict_if(&|state| {
                 let is = state.phase.target() == Target::Thread(task);
                 ended.set(ended.get() || is);
                 is
@@ -172,7 +175,7 @@ impl Session {
     ///
     /// `EBUSY` if perf, the NMI watchdog or a context whose scope is not `scope` uses one of the
     /// registers `new`. `ENOMEM` if memory is short. On error, the claims are unchanged.
-    pub(crate) fn claim(
+    pub(crate) fn claim_registers(
         &mut self,
         scope: Scope,
         registers: &Arc<Registers>,
@@ -217,12 +220,12 @@ impl Session {
     }
 
     /// Decrements the number of contexts that are attached to threads. When no thread has a context
-    /// any more, the scheduler probes stay attached for another [`IDLE_MS`] milliseconds, because
-    /// attaching them again is costly for all CPUs.
+    /// any more, the scheduler probes stay attached for another [`IDLE_PROBES_MS`] milliseconds,
+    /// because attaching them again is costly for all CPUs.
     pub(crate) fn remove_thread(&mut self) {
         self.threads = self.threads.wrapping_sub(1);
         if self.threads == 0 {
-            wrap_timer::queue_idle_work(IDLE_MS);
+            wrap_timer::queue_idle_probes_detach(IDLE_PROBES_MS);
         }
     }
 }
@@ -235,9 +238,9 @@ fn attached_contexts(
 }
 
 /// Memory for one element of the list of attached contexts.
-pub(crate) struct ListSlot(RBTreeNodeReservation<usize, AttachedContext>);
+pub(crate) struct ContextListSlot(RBTreeNodeReservation<usize, AttachedContext>);
 
-impl ListSlot {
+impl ContextListSlot {
     /// Allocates memory for a list element of one attached context. The memory is charged to the
     /// caller's control group. Returns `ENOMEM` if memory is short. The allocation can wait for
     /// free memory, so the caller holds no lock of this module.
@@ -248,12 +251,12 @@ impl ListSlot {
 
 /// The workqueues of perfmon. Dropping this value waits for the queued work, and then detaches the
 /// probes of the scheduler's tracepoints.
-pub(crate) struct Work {
+pub(crate) struct SessionWorkqueues {
     _queues: Workqueues,
     _probes: DetachOnDrop,
 }
 
-impl Work {
+impl SessionWorkqueues {
     /// Creates the workqueues. Returns `ENOMEM` if memory is short.
     pub(crate) fn create() -> Result<Self> {
         Ok(Self {
@@ -263,7 +266,8 @@ impl Work {
     }
 }
 
-/// The drop of this value detaches the scheduler probes, after [`Work`] has dropped the workqueues.
+/// The drop of this value detaches the scheduler probes, after [`SessionWorkqueues`] has dropped
+/// the workqueues.
 struct DetachOnDrop;
 
 impl Drop for DetachOnDrop {
@@ -273,7 +277,7 @@ impl Drop for DetachOnDrop {
 }
 
 /// Milliseconds for which the scheduler probes stay attached although no thread has a context.
-const IDLE_MS: u32 = 10_000;
+const IDLE_PROBES_MS: u32 = 10_000;
 
 /// Detaches the scheduler probes if no context is attached to a thread. Called by a delayed work,
 /// and when the module is unloaded.

@@ -15,11 +15,11 @@ use crate::driver::{CounterSpec, Instance};
 use crate::helpers::{self, CostFile};
 use base::self_stat::{CostTimer, ModuleStats};
 
-/// The statistics of perfmon. Each variant is one instance of the counter pages. [`LIST`] has the
-/// statistics in the order of the variants.
+/// The statistics of perfmon. Each variant is one instance of the counter pages. [`STATISTIC_ROWS`]
+/// has the statistics in the order of the variants.
 #[derive(Clone, Copy)]
 #[repr(u16)]
-pub(crate) enum SelfStat {
+pub(crate) enum PerfmonStatistic {
     NmiHandled,
     NmiSpurious,
     NmiDeferred,
@@ -46,24 +46,24 @@ pub(crate) enum SelfStat {
     FaultTime,
 }
 
-/// The number of statistics in [`LIST`].
+/// The number of statistics in [`STATISTIC_ROWS`].
 const NR_STATS: usize = 24;
 
-type Row = (SelfStat, &'static CStr, bool, &'static CStr);
+type StatisticRow = (PerfmonStatistic, &'static CStr, bool, &'static CStr);
 
-const fn events(cost: SelfStat, name: &'static CStr, help: &'static CStr) -> Row {
+const fn events(cost: PerfmonStatistic, name: &'static CStr, help: &'static CStr) -> StatisticRow {
     (cost, name, false, help)
 }
 
-const fn time(cost: SelfStat, name: &'static CStr, help: &'static CStr) -> Row {
+const fn time(cost: PerfmonStatistic, name: &'static CStr, help: &'static CStr) -> StatisticRow {
     (cost, name, true, help)
 }
 
 /// The list of the statistics. An element contains the statistic, the name and the help text of its
 /// instance, and whether its value is a time in nanoseconds.
 #[rustfmt::skip]
-const LIST: [Row; NR_STATS] = {
-    use SelfStat::*;
+const STATISTIC_ROWS: [StatisticRow; NR_STATS] = {
+    use PerfmonStatistic::*;
     [
         events(NmiHandled, c"perfcounters/interrupts/regular", c"NMIs with a counter overflow"),
         events(NmiSpurious, c"perfcounters/interrupts/spurious",
@@ -105,7 +105,11 @@ const LIST: [Row; NR_STATS] = {
     ]
 };
 
-const fn sum(name: &'static CStr, first: SelfStat, second: SelfStat) -> File {
+const fn file_of_sum(
+    name: &'static CStr,
+    first: PerfmonStatistic,
+    second: PerfmonStatistic,
+) -> File {
     File(CostFile {
         name: name.to_bytes_with_nul().as_ptr().cast(),
         first: first as u16,
@@ -113,36 +117,36 @@ const fn sum(name: &'static CStr, first: SelfStat, second: SelfStat) -> File {
     })
 }
 
-const fn single(name: &'static CStr, cost: SelfStat) -> File {
-    sum(name, cost, cost)
+const fn file_of_statistic(name: &'static CStr, cost: PerfmonStatistic) -> File {
+    file_of_sum(name, cost, cost)
 }
 
 /// The debugfs files `perfmon/cpuN/NAME`, which have the names of perfmon2's files. Each file shows
 /// one statistic or the sum of two statistics.
-static FILES: [File; 20] = {
-    use SelfStat::*;
+static DEBUGFS_FILES: [File; 20] = {
+    use PerfmonStatistic::*;
     [
-        sum(c"ovfl_intr_all_count", NmiHandled, NmiSpurious),
-        single(c"ovfl_intr_regular_count", NmiHandled),
-        single(c"ovfl_intr_spurious_count", NmiSpurious),
-        single(c"ovfl_intr_replay_count", NmiDeferred),
+        file_of_sum(c"ovfl_intr_all_count", NmiHandled, NmiSpurious),
+        file_of_statistic(c"ovfl_intr_regular_count", NmiHandled),
+        file_of_statistic(c"ovfl_intr_spurious_count", NmiSpurious),
+        file_of_statistic(c"ovfl_intr_replay_count", NmiDeferred),
         // ovfl_intr_nmi_count equals ovfl_intr_all_count, because all overflow interrupts are NMIs.
-        sum(c"ovfl_intr_nmi_count", NmiHandled, NmiSpurious),
-        single(c"ovfl_intr_ns", NmiTime),
-        single(c"ovfl_notify_count", Messages),
-        single(c"handle_work_count", Waits),
-        single(c"handle_timeout_count", Timers),
-        single(c"reset_pmds_count", Resets),
-        single(c"pfm_restart_count", Restarts),
-        single(c"fmt_handler_calls", Samples),
-        single(c"fmt_handler_ns", SampleTime),
-        single(c"set_switch_count", SetSwitches),
-        single(c"set_switch_ns", SetSwitchTime),
-        single(c"set_switch_exp", SetSwitchLate),
-        single(c"ctxswin_count", SchedIn),
-        single(c"ctxswin_ns", SchedInTime),
-        single(c"ctxswout_count", SchedOut),
-        single(c"ctxswout_ns", SchedOutTime),
+        file_of_sum(c"ovfl_intr_nmi_count", NmiHandled, NmiSpurious),
+        file_of_statistic(c"ovfl_intr_ns", NmiTime),
+        file_of_statistic(c"ovfl_notify_count", Messages),
+        file_of_statistic(c"handle_work_count", Waits),
+        file_of_statistic(c"handle_timeout_count", Timers),
+        file_of_statistic(c"reset_pmds_count", Resets),
+        file_of_statistic(c"pfm_restart_count", Restarts),
+        file_of_statistic(c"fmt_handler_calls", Samples),
+        file_of_statistic(c"fmt_handler_ns", SampleTime),
+        file_of_statistic(c"set_switch_count", SetSwitches),
+        file_of_statistic(c"set_switch_ns", SetSwitchTime),
+        file_of_statistic(c"set_switch_exp", SetSwitchLate),
+        file_of_statistic(c"ctxswin_count", SchedIn),
+        file_of_statistic(c"ctxswin_ns", SchedInTime),
+        file_of_statistic(c"ctxswout_count", SchedOut),
+        file_of_statistic(c"ctxswout_ns", SchedOutTime),
     ]
 };
 
@@ -158,15 +162,15 @@ impl PerfmonStats {
     /// update the statistics.
     pub(crate) fn new() -> Result<Self> {
         let mut instances = KVec::with_capacity(NR_STATS, GFP_KERNEL)?;
-        for (cost, name, is_time, help) in LIST {
+        for (cost, name, is_time, help) in STATISTIC_ROWS {
             let spec = match is_time {
                 true => CounterSpec::nanoseconds(name),
                 false => CounterSpec::counter(name),
             };
-            let instance = Instance::add_if_room(&CounterSpec { help, ..spec })?;
+            let instance = Instance::add_even_if_full(&CounterSpec { help, ..spec })?;
             // SAFETY: No code can update a statistic yet. The per-CPU words of the counter exist
             // until the module is unloaded.
-            unsafe { MODULE_STATS.set_slot(cost as usize, instance.counter().raw()) };
+            unsafe { MODULE_STATS.set_per_cpu_slot(cost as usize, instance.counter().raw()) };
             instances.push(instance, GFP_KERNEL)?;
         }
         Ok(Self {
@@ -177,36 +181,36 @@ impl PerfmonStats {
 
 /// Adds one to a statistic. Callable in any context.
 #[inline(always)]
-pub(crate) fn count(stat: SelfStat) {
+pub(crate) fn count(stat: PerfmonStatistic) {
     MODULE_STATS.count(stat as usize);
 }
 
 /// Adds `delta` to a statistic. Callable in any context.
 #[inline(always)]
-pub(crate) fn add(stat: SelfStat, delta: u64) {
+pub(crate) fn add(stat: PerfmonStatistic, delta: u64) {
     MODULE_STATS.add(stat as usize, delta);
 }
 
 /// Adds the time since the time stamp `began` (low 32 bits of the TSC) to a statistic. Since
 /// `began`, preemption must have been off and fewer than 2^32 TSC ticks must have passed.
 #[inline(always)]
-pub(crate) fn add_elapsed(stat: SelfStat, began: u32) {
+pub(crate) fn add_elapsed(stat: PerfmonStatistic, began: u32) {
     MODULE_STATS.add_elapsed(stat as usize, began);
 }
 
 /// Adds one to the statistic `nr`, and returns a timer. When the timer is dropped, the time since
 /// its creation is added to the statistic `time`. Callable in any context.
 #[inline(always)]
-pub(crate) fn timer(nr: SelfStat, time: SelfStat) -> CostTimer<NR_SLOTS> {
+pub(crate) fn timer(nr: PerfmonStatistic, time: PerfmonStatistic) -> CostTimer<NR_SLOTS> {
     MODULE_STATS.count_and_time(nr as usize, time as usize)
 }
 
-const _: () = assert!(SelfStat::FaultTime as usize == NR_STATS - 1);
+const _: () = assert!(PerfmonStatistic::FaultTime as usize == NR_STATS - 1);
 const _: () = assert!(NR_STATS <= NR_SLOTS);
 
 pub(crate) const NR_SLOTS: usize = 32;
 
-/// The addresses of the per-CPU counters of all statistics, indexed by `SelfStat` variants.
+/// The addresses of the per-CPU counters of all statistics, indexed by `PerfmonStatistic` variants.
 pub(crate) static MODULE_STATS: ModuleStats<NR_SLOTS> = ModuleStats::new();
 
 /// A debugfs file in the directory perfmon/cpuN.
@@ -219,12 +223,13 @@ unsafe impl Sync for File {}
 /// Creates the debugfs files with the statistics of a CPU that has come online, unless they exist
 /// already. Called in process context.
 pub(crate) fn cpu_online(cpu: u32) {
-    // SAFETY: `FILES` and `MODULE_STATS` are static, and `File` has the layout of `CostFile`.
+    // SAFETY: `DEBUGFS_FILES` and `MODULE_STATS` are static, and `File` has the layout of
+    // `CostFile`.
     unsafe {
         helpers::pfc_costs_show(
             cpu,
-            FILES.as_ptr().cast(),
-            FILES.len() as u32,
+            DEBUGFS_FILES.as_ptr().cast(),
+            DEBUGFS_FILES.len() as u32,
             MODULE_STATS.slots(),
         )
     }

@@ -9,10 +9,10 @@ use kernel::error::{to_result, Result};
 
 use crate::helpers;
 
-/// Queues a call of `pfm_idle_work` after `milliseconds`. `pfm_idle_work` detaches the scheduler
-/// probes if it finds no monitored thread. If a thread is monitored again before `pfm_idle_work`
-/// runs, the probes need not be attached again.
-pub(crate) fn queue_idle_work(milliseconds: u32) {
+/// Queues a call of `pfm_detach_idle_probes` after `milliseconds`. `pfm_detach_idle_probes`
+/// detaches the scheduler probes if it finds no monitored thread. If a thread is monitored again
+/// before `pfm_detach_idle_probes` runs, the probes need not be attached again.
+pub(crate) fn queue_idle_probes_detach(milliseconds: u32) {
     // SAFETY: [`Workqueues`] exists as long as a context exists.
     unsafe { helpers::pfm_idle_queue(milliseconds) }
 }

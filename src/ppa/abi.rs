@@ -37,10 +37,10 @@ protocols::structures! {
 }
 
 /// Values of `flags`: `PPA_TASK_*`.
-const KERNEL: u32 = 1;
-const ENDED: u32 = 2;
-const RUNNING: u32 = 4;
-const LATENCIES: u32 = 8;
+const PPA_TASK_KERNEL: u32 = 1;
+const PPA_TASK_ENDED: u32 = 2;
+const PPA_TASK_RUNNING: u32 = 4;
+const PPA_TASK_LATENCIES: u32 = 8;
 
 impl TaskStats {
     /// Creates the structure from the task's record, which the probes update. Returns `None` if the
@@ -64,7 +64,7 @@ impl TaskStats {
             &mut [],
         )?;
         let (who, name) = match ended {
-            true => record.saved_ids(),
+            true => record.saved_ids_and_name(),
             false => {
                 // SAFETY: The record was found in the index with preemption off or under RCU. A
                 // task is freed a grace period after its last switch. This switch also removes the
@@ -82,10 +82,10 @@ impl TaskStats {
         let bit = |is: bool, flag: u32| if is { flag } else { 0 };
         Some(Self {
             size: size_of::<Self>() as u32,
-            flags: bit(record.kernel, KERNEL)
-                | bit(ended, ENDED)
-                | bit(read.running && !ended, RUNNING)
-                | bit(record.words.has_latency_hist(), LATENCIES),
+            flags: bit(record.kernel, PPA_TASK_KERNEL)
+                | bit(ended, PPA_TASK_ENDED)
+                | bit(read.running && !ended, PPA_TASK_RUNNING)
+                | bit(record.words.has_latency_hist(), PPA_TASK_LATENCIES),
             pid: who.pid,
             tgid: who.tgid,
             ppid: who.ppid,
@@ -105,7 +105,7 @@ impl TaskStats {
 
     /// Returns whether the task has ended.
     pub(crate) fn has_ended(&self) -> bool {
-        self.flags & ENDED != 0
+        self.flags & PPA_TASK_ENDED != 0
     }
 }
 

@@ -18,7 +18,7 @@ use ppa_rules::NR_CPU_VALUES;
 
 use crate::driver::{CounterSpec, Instance};
 use crate::state::AccountingState;
-use crate::stats::add_on;
+use crate::stats::add_to_instance_on_cpu;
 use base::cpu;
 
 /// The period of the worker, in milliseconds.
@@ -95,7 +95,7 @@ impl CpuInstances {
             let pairs = values.iter().zip(last.iter());
             for ((value, last), instance) in pairs.zip(&self.instances) {
                 let more = value.saturating_sub(*last);
-                add_on(instance, cpu, more as i64);
+                add_to_instance_on_cpu(instance, cpu, more as i64);
             }
             for (last, value) in last.iter_mut().zip(values) {
                 *last = value.max(*last);
@@ -105,7 +105,7 @@ impl CpuInstances {
 
     /// Sets the last published values of all CPUs to 0. Called when accounting is stopped, because
     /// the values of each CPU begin at 0 when accounting is started again.
-    pub(crate) fn reset_last(&mut self) {
+    pub(crate) fn reset_last_published(&mut self) {
         for last in &mut self.last {
             *last = [0; NR_CPU_VALUES];
         }

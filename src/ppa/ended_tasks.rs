@@ -17,17 +17,17 @@ use crate::stats;
 use crate::task_record::TaskRecord;
 
 /// The position in `/dev/ppa` at which the records of ended tasks begin. Positions below
-/// `ENDED_POSITION` belong to the records of living tasks.
-pub(crate) const ENDED_POSITION: u64 = 1 << 62;
-/// A reader whose position is at least `DRAINED_POSITION` reads the records of ended tasks. The
-/// reader's position minus `DRAINED_POSITION` is the number of a record: the reader stops before
-/// this record. Records of tasks that end later are left for the reader's next pass, so that each
-/// pass ends.
-const DRAINED_POSITION: u64 = ENDED_POSITION + 1;
+/// `ENDED_TASKS_FILE_POSITION` belong to the records of living tasks.
+pub(crate) const ENDED_TASKS_FILE_POSITION: u64 = 1 << 62;
+/// A reader whose position is at least `DRAINED_READER_FILE_POSITION` reads the records of ended
+/// tasks. The reader's position minus `DRAINED_READER_FILE_POSITION` is the number of a record: the
+/// reader stops before this record. Records of tasks that end later are left for the reader's next
+/// pass, so that each pass ends.
+const DRAINED_READER_FILE_POSITION: u64 = ENDED_TASKS_FILE_POSITION + 1;
 
-/// The queue reuses the free places at its front only if there are at least `MIN_FREE_PLACES` of
-/// them.
-const MIN_FREE_PLACES: usize = 256;
+/// The queue reuses the free places at its front only if there are at least
+/// `MIN_FREE_PLACES_TO_REUSE` of them.
+const MIN_FREE_PLACES_TO_REUSE: usize = 256;
 
 /// A reader: an open file of `/dev/ppa`, identified by the address of its `struct file`.
 struct EndedTasksReader {
@@ -41,9 +41,9 @@ struct EndedTasksReader {
 /// The records of ended tasks, numbered in the order in which the tasks have ended, and their
 /// readers.
 pub(crate) struct EndedTasks {
-    /// The queue: first `nr_free` free places, which are `None`, and then the records.
+    /// The queue: first `nr_free_places` free places, which are `None`, and then the records.
     records: KVVec<Option<KBox<TaskRecord>>>,
-    nr_free: usize,
+    nr_free_places: usize,
     /// The number of the first record in the queue.
     first: u64,
     /// Number of bytes of the records.
@@ -56,7 +56,7 @@ pub(crate) struct EndedTasks {
 impl EndedTasks {
     pub(crate) const NONE: Self = Self {
         records: KVVec::new(),
-        nr_free: 0,
+        nr_free_places: 0,
         first: 0,
         bytes: 0,
         unread: 0,
@@ -65,12 +65,12 @@ impl EndedTasks {
 
     /// Returns true if no record is in the queue: each reader has then got all records.
     pub(crate) fn is_empty(&self) -> bool {
-        self.records.len() == self.nr_free
+        self.records.len() == self.nr_free_places
     }
 
     /// Returns the number that the next new record will have.
     pub(crate) fn end(&self) -> u64 {
-        let nr = self.records.len().wrapping_sub(self.nr_free);
+        let nr = self.records.len().wrapping_sub(self.nr_free_places);
         self.first.wrapping_add(nr as u64)
     }
 
@@ -86,14 +86,14 @@ impl EndedTasks {
     fn drain(&mut self, accounts: &AccountingState) {
         let first = self.end();
         accounts.ended.take(&mut |record| {
-            accounts.subtract_ended(record.bytes());
+            accounts.subtract_ended_record(record.bytes());
             if self.push(record).is_err() {
                 add_return(&accounts.lost, 1);
                 stats::count_lost();
             }
         });
         // `accounts.ended` begins with the task that ended last: reverse the order of the records.
-        self.reverse_from(first);
+        self.reverse_records_from(first);
         for _ in 0..self.limit(MAX_ENDED_RECORDS, MAX_ENDED_BYTES) {
             stats::count_lost();
         }
@@ -111,9 +111,9 @@ impl EndedTasks {
     }
 
     /// Reverses the order of the records from the number `from` on, which no reader has got yet.
-    fn reverse_from(&mut self, from: u64) {
+    fn reverse_records_from(&mut self, from: u64) {
         let at = from.wrapping_sub(self.first) as usize;
-        let at = at.wrapping_add(self.nr_free);
+        let at = at.wrapping_add(self.nr_free_places);
         if let Some(records) = self.records.get_mut(at..) {
             records.reverse();
         }
@@ -134,7 +134,7 @@ impl EndedTasks {
             reader.next = reader.next.wrapping_add(lost);
         }
         self.unread = self.unread.max(self.first);
-        self.reuse_places();
+        self.reuse_free_places();
         self.first.wrapping_sub(before)
     }
 
@@ -146,7 +146,7 @@ impl EndedTasks {
             reader.next = self.first;
         }
         self.records = KVVec::new();
-        (self.nr_free, self.bytes) = (0, 0);
+        (self.nr_free_places, self.bytes) = (0, 0);
     }
 
     /// Adds a reader for an open file that has no reader yet. Returns `ENOMEM` if memory is short.
@@ -212,7 +212,7 @@ impl EndedTasks {
         if found.len() == most {
             return next;
         }
-        if *at < DRAINED_POSITION {
+        if *at < DRAINED_READER_FILE_POSITION {
             // `drain()` drops the oldest records of the queue if old and new records exceed the
             // limits. Call `drain()` only if this reader has got all records of the queue, or if
             // the new records fit into the limits together with the old records.
@@ -222,9 +222,9 @@ impl EndedTasks {
                 self.drain(accounts);
                 next = self.next_record_of_reader(file);
             }
-            *at = DRAINED_POSITION.wrapping_add(self.end());
+            *at = DRAINED_READER_FILE_POSITION.wrapping_add(self.end());
         }
-        let pass_end = at.wrapping_sub(DRAINED_POSITION);
+        let pass_end = at.wrapping_sub(DRAINED_READER_FILE_POSITION);
         for record in self.records_from(next) {
             if found.len() == most || next >= pass_end {
                 break;
@@ -256,27 +256,33 @@ impl EndedTasks {
         let read = self.readers.iter().map(|reader| reader.next).min();
         let read = read.unwrap_or(self.unread);
         while self.first < read && self.free_first_record() {}
-        self.reuse_places();
+        self.reuse_free_places();
     }
 
     /// Frees the first record. Returns false if the queue has no record.
     fn free_first_record(&mut self) -> bool {
-        let Some(record) = self.records.get_mut(self.nr_free).and_then(Option::take) else {
+        let Some(record) = self
+            .records
+            .get_mut(self.nr_free_places)
+            .and_then(Option::take)
+        else {
             return false;
         };
         self.bytes = self.bytes.wrapping_sub(record.bytes());
-        self.nr_free = self.nr_free.wrapping_add(1);
+        self.nr_free_places = self.nr_free_places.wrapping_add(1);
         self.first = self.first.wrapping_add(1);
         true
     }
 
     /// Moves the records to the front of the queue if at least half of the places are free.
-    fn reuse_places(&mut self) {
+    fn reuse_free_places(&mut self) {
         if self.is_empty() {
             self.records = KVVec::new();
-            self.nr_free = 0;
-        } else if self.nr_free >= MIN_FREE_PLACES && self.nr_free >= self.records.len() / 2 {
-            let free = core::mem::take(&mut self.nr_free);
+            self.nr_free_places = 0;
+        } else if self.nr_free_places >= MIN_FREE_PLACES_TO_REUSE
+            && self.nr_free_places >= self.records.len() / 2
+        {
+            let free = core::mem::take(&mut self.nr_free_places);
             let nr = self.records.len().wrapping_sub(free);
             // Unlike `rotate_left` and `truncate`, these loops cannot panic.
             for to in 0..nr {

@@ -29,7 +29,7 @@ impl DeadCallback for Hotplug {
     const NAME: &'static CStr = c"ppa:dead";
 
     /// Accounts the task that ran last on the offline CPU `cpu`. Called on an online CPU.
-    fn dead(cpu: u32) {
+    fn on_cpu_dead(cpu: u32) {
         user_return::cpu_dead(cpu);
         let _preempt = NoPreempt::new();
         if let Some(here) = PerCpu::of_cpu(cpu) {

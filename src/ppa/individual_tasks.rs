@@ -14,7 +14,7 @@ use kernel::prelude::*;
 use crate::config::AccountingConfig;
 use crate::read_tasks::MAX_READ_ATTEMPTS;
 use crate::start_stop::{Accounting, ACCOUNTING};
-use crate::task_entries::{Directory, TaskEntry};
+use crate::task_entries::{TaskDirectory, TaskEntry};
 use crate::worker;
 use base::preempt::NoPreempt;
 use base::task::{self, TaskRef};
@@ -22,9 +22,9 @@ use base::{access, errno, global_mutex};
 
 global_mutex! {
     /// Serialises the selection of single tasks for accounting, which creates `/proc/ppa/PID`.
-    /// `TASK_FILES` is taken before `ACCOUNTING`. The files in `/proc/ppa/PID` are created and
+    /// `TASK_FILES_LOCK` is taken before `ACCOUNTING`. The files in `/proc/ppa/PID` are created and
     /// removed without `ACCOUNTING`, because readers of these files take `ACCOUNTING`.
-    pub(crate) static TASK_FILES: Mutex<()> = ();
+    pub(crate) static TASK_FILES_LOCK: Mutex<()> = ();
 }
 
 /// Maximum number of tasks with entries.
@@ -45,7 +45,7 @@ pub(crate) fn set_task_accounting(pid: u32, values: &[i32; 4]) -> Result {
     if task::is_exiting(&task) {
         return Err(ESRCH);
     }
-    let _others = TASK_FILES.lock();
+    let _others = TASK_FILES_LOCK.lock();
     // Wait until an older entry with this PID is removed, but check at most `MAX_READ_ATTEMPTS`
     // times: readers of the entry's files can delay the removal.
     for _ in 0..MAX_READ_ATTEMPTS {
@@ -90,7 +90,7 @@ pub(crate) fn set_task_accounting(pid: u32, values: &[i32; 4]) -> Result {
         pid,
         config: wanted,
         removing: false,
-        directory: Some(Directory::create(pid, id)?),
+        directory: Some(TaskDirectory::create(pid, id)?),
         task,
     };
     add(&mut ACCOUNTING.lock(), entry)
@@ -112,9 +112,9 @@ fn add(all: &mut Accounting, entry: TaskEntry) -> Result {
         let entry = all.entries.iter().find(|entry| entry.id == id);
         // If the task got no individual record, it keeps the record that it had before.
         if let (Ok(()), Some(entry), Some(accounts)) = (accounted, entry, all.state()) {
-            accounts.end_individual(TaskRef::of_task(&entry.task));
+            accounts.end_individual_accounting(TaskRef::of_task(&entry.task));
         }
-        mark_removing(all, id);
+        queue_entry_removal(all, id);
     }
     done
 }
@@ -124,15 +124,15 @@ fn add(all: &mut Accounting, entry: TaskEntry) -> Result {
 fn start_with_entry(all: &mut Accounting, id: usize) -> Result {
     all.start()?;
     // start() has set `removing` if the record of the task was refused.
-    match all.entries.find_even_removing(id) {
+    match all.entries.find_even_if_removing(id) {
         Some(entry) if entry.removing => Err(errno::edquot()),
         _ => Ok(()),
     }
 }
 
 /// Sets `removing` in an entry, and queues the worker that removes the entry.
-fn mark_removing(all: &mut Accounting, id: usize) {
-    if let Some(entry) = all.entries.find_even_removing(id) {
+fn queue_entry_removal(all: &mut Accounting, id: usize) {
+    if let Some(entry) = all.entries.find_even_if_removing(id) {
         entry.removing = true;
     }
     worker::queue_worker();
@@ -143,13 +143,13 @@ fn change(all: &mut Accounting, id: usize, wanted: AccountingConfig) -> Result {
     let entry = all.entries.find(id)?;
     if !wanted.on {
         if let Some(accounts) = all.state() {
-            accounts.end_individual(TaskRef::of_task(&entry.task));
+            accounts.end_individual_accounting(TaskRef::of_task(&entry.task));
         }
-        mark_removing(all, id);
+        queue_entry_removal(all, id);
         return Ok(());
     }
     let before = entry.config;
-    if let Some(entry) = all.entries.find_even_removing(id) {
+    if let Some(entry) = all.entries.find_even_if_removing(id) {
         entry.config = wanted;
     }
     let done = match all.state() {
@@ -167,7 +167,7 @@ fn change(all: &mut Accounting, id: usize, wanted: AccountingConfig) -> Result {
         },
     };
     if done.is_err() {
-        if let Some(entry) = all.entries.find_even_removing(id) {
+        if let Some(entry) = all.entries.find_even_if_removing(id) {
             entry.config = before;
         }
     }

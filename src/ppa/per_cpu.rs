@@ -55,10 +55,10 @@ impl PerCpu {
         // SAFETY: `self.task` is 0 or the address of a record. A record is freed a grace period
         // after its removal from the index, and `self.task` has changed before this grace period
         // ends. The last switch of a task sets `self.task` to the record of the next task before it
-        // removes the old record. `AccountingState::replace_record()` runs `refresh_current()` on
-        // this CPU before it passes the old record to RCU. `AccountingState::remove_if_dead()`
-        // removes the record of a task that has turned preemption off for its last switch, so the
-        // grace period cannot end before this switch.
+        // removes the old record. `AccountingState::replace_record()` runs
+        // `refresh_current_record()` on this CPU before it passes the old record to RCU.
+        // `AccountingState::remove_if_dead()` removes the record of a task that has turned
+        // preemption off for its last switch, so the grace period cannot end before this switch.
         unsafe { (self.task.load_relaxed() as *const TaskRecord).as_ref() }
     }
 

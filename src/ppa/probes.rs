@@ -46,7 +46,7 @@ impl AccountingState {
         if levels & level::IRQ != 0 {
             probes.attach::<IrqExit<'_>>()?;
             probes.attach::<SoftirqExit<'_>>()?;
-            attach_vectors(probes)?;
+            attach_vector_probes(probes)?;
             probes.attach::<IrqEntry<'_>>()?;
             probes.attach::<SoftirqEntry<'_>>()?;
         }
@@ -82,10 +82,10 @@ impl EventHandler<SchedSwitch<'_>> for AccountingState {
             return;
         };
         if !event.blocks {
-            return self.switch_rare(here, event.next, false, event.is_dead);
+            return self.switch_from_runnable_or_dead(here, event.next, false, event.is_dead);
         }
         if event.is_dead {
-            return self.switch_rare(here, event.next, true, true);
+            return self.switch_from_runnable_or_dead(here, event.next, true, true);
         }
         match self.record_of(event.next) {
             Some(record) => self.switch(here, event.next, Some(record)),
@@ -97,9 +97,9 @@ impl EventHandler<SchedSwitch<'_>> for AccountingState {
 impl EventHandler<SchedExit<'_>> for AccountingState {
     #[inline(always)]
     fn handle_event(&self, event: SchedExit<'_>) {
-        match self.clock.now_fast() {
-            Some(now) => self.switched(event.is_switch, now),
-            None => self.switched_slow(event.is_switch),
+        match self.clock.now_if_tsc() {
+            Some(now) => self.end_switch(event.is_switch, now),
+            None => self.end_switch_slow(event.is_switch),
         }
     }
 }
@@ -107,7 +107,7 @@ impl EventHandler<SchedExit<'_>> for AccountingState {
 impl EventHandler<SchedWaking<'_>> for AccountingState {
     #[inline(always)]
     fn handle_event(&self, event: SchedWaking<'_>) {
-        match self.clock.now_fast() {
+        match self.clock.now_if_tsc() {
             Some(now) => self.wake(event.task, now),
             None => self.wake_slow(event.task),
         }
@@ -128,8 +128,8 @@ impl AccountingState {
     #[inline(always)]
     fn switch(&self, here: &PerCpu, after: TaskRef<'_>, record: Option<&TaskRecord>) {
         begin_switch(here, record);
-        let now = self.clock.now_fast();
-        let turn = now.and_then(|now| Some((now, here.words.uninterrupted_run(now)?)));
+        let now = self.clock.now_if_tsc();
+        let turn = now.and_then(|now| Some((now, here.words.uninterrupted_run_ticks(now)?)));
         let Some((now, own)) = turn else {
             return self.switch_slow(here, (after, record), true, false);
         };
@@ -137,7 +137,7 @@ impl AccountingState {
         let in_kernel = here.words.switch_fast(
             own,
             (before.map(|record| &record.words), SwitchReason::Blocked),
-            (record.map(|record| &record.words), &self.bounds),
+            (record.map(|record| &record.words), &self.latency_bounds),
             || after.pid() == 0,
             now,
         );
@@ -149,7 +149,13 @@ impl AccountingState {
 
     /// Handles a switch from a task that does not block, or that is dead.
     #[inline(never)]
-    fn switch_rare(&self, here: &PerCpu, after: TaskRef<'_>, blocks: bool, dies: bool) {
+    fn switch_from_runnable_or_dead(
+        &self,
+        here: &PerCpu,
+        after: TaskRef<'_>,
+        blocks: bool,
+        dies: bool,
+    ) {
         let record = self.record_of(after);
         begin_switch(here, record);
         self.switch_slow(here, (after, record), blocks, dies);
@@ -169,7 +175,7 @@ impl AccountingState {
         let (before, now) = (task::current_task_ref(), self.clock.now());
         let leave = if blocks {
             SwitchReason::Blocked
-        } else if after.urgency() < before.urgency() {
+        } else if after.prio_without_nice() < before.prio_without_nice() {
             SwitchReason::Preempted
         } else if before.is_slice_over() || before.is_in_sched_yield() {
             SwitchReason::Expired
@@ -179,7 +185,7 @@ impl AccountingState {
         let task = here.task();
         let in_kernel = here.words.switch(
             (task.map(|record| &record.words), leave),
-            (record.map(|record| &record.words), &self.bounds),
+            (record.map(|record| &record.words), &self.latency_bounds),
             || after.pid() == 0,
             now,
         );
@@ -188,25 +194,25 @@ impl AccountingState {
             arm_user_return_report();
         }
         if dies {
-            self.retire(before, now);
+            self.move_to_ended_tasks(before, now);
         }
     }
 
     /// Adds the duration of a switch to the values of the task that now runs, or counts a call of
     /// the scheduler that did not switch.
     #[inline(always)]
-    fn switched(&self, is_switch: bool, now: u64) {
+    fn end_switch(&self, is_switch: bool, now: u64) {
         let Some(here) = PerCpu::this_cpu() else {
             return;
         };
         if let Some(record) = here.task() {
-            here.words.switched(&record.words, is_switch, now);
+            here.words.end_switch(&record.words, is_switch, now);
         }
     }
 
     #[inline(never)]
-    fn switched_slow(&self, is_switch: bool) {
-        self.switched(is_switch, self.clock.now());
+    fn end_switch_slow(&self, is_switch: bool) {
+        self.end_switch(is_switch, self.clock.now());
     }
 
     /// Records the time at which a task is woken.
@@ -249,7 +255,7 @@ impl EventHandler<ProcessExit<'_>> for AccountingState {
         // be the record that readers will get.
         let record = self.record_of(task::current_task_ref());
         let charge = record.and_then(|record| {
-            record.save_ids(task::current_task_ref());
+            record.save_ids_and_name(task::current_task_ref());
             if record.individually_accounted.load_relaxed() != 0 {
                 worker::queue_worker();
             }
@@ -389,7 +395,7 @@ macro_rules! vectors {
             }
         )*
 
-        fn attach_vectors(probes: &mut Probes<AccountingState>) -> Result {
+        fn attach_vector_probes(probes: &mut Probes<AccountingState>) -> Result {
             $(
                 probes.attach::<tracepoint::$exit<'_>>()?;
                 probes.attach::<tracepoint::$entry<'_>>()?;

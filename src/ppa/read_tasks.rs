@@ -9,7 +9,7 @@ use kernel::prelude::*;
 use ppa_rules::{NR_SIGNALS, NR_VALUES};
 
 use crate::abi::TaskStats;
-use crate::ended_tasks::ENDED_POSITION;
+use crate::ended_tasks::ENDED_TASKS_FILE_POSITION;
 use crate::start_stop::{Accounting, ACCOUNTING};
 use crate::task_record::TaskRecord;
 use crate::worker;
@@ -43,11 +43,11 @@ pub(crate) fn collect_tasks(
     let accounts = on.as_ref().map(Probes::state).ok_or_else(errno::enodata)?;
     ended.add_reader(file)?;
     let mut tries = 0u32;
-    while found.len() < most && *at < ENDED_POSITION {
+    while found.len() < most && *at < ENDED_TASKS_FILE_POSITION {
         let (told, next) = {
             let _preempt = NoPreempt::new();
             match accounts.index.next_after(*at) {
-                None => (None, ENDED_POSITION),
+                None => (None, ENDED_TASKS_FILE_POSITION),
                 Some((record, place)) => {
                     let told =
                         TaskStats::new(record, &accounts.per_cpu, false, true, accounts.clock);
@@ -57,7 +57,7 @@ pub(crate) fn collect_tasks(
         };
         // If the record is being changed, sleep: the task that changes the record may need this
         // CPU.
-        if told.is_none() && next != ENDED_POSITION && tries < MAX_READ_ATTEMPTS {
+        if told.is_none() && next != ENDED_TASKS_FILE_POSITION && tries < MAX_READ_ATTEMPTS {
             tries = tries.wrapping_add(1);
             task::sleep_one_ms();
             continue;

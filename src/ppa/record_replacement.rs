@@ -41,7 +41,7 @@ impl AccountingState {
         };
         let now = self.clock.now();
         match has_record {
-            true => TaskRecord::replacing(task, scaling, latencies, now),
+            true => TaskRecord::new_replacement(task, scaling, latencies, now),
             false => TaskRecord::new(task, scaling, latencies, now),
         }
     }
@@ -50,7 +50,7 @@ impl AccountingState {
     /// common settings continues the task's values. If the task's user would exceed the limit
     /// `user_kb` or memory is short, the task keeps its record, in which the groups of CPUs may
     /// have another size. May sleep. The caller holds `ACCOUNTING`.
-    pub(crate) fn end_individual(&self, task: TaskRef<'_>) {
+    pub(crate) fn end_individual_accounting(&self, task: TaskRef<'_>) {
         if task.has_ended() {
             // The probe of the task's last switch moves its record to the ended tasks.
             return;
@@ -91,7 +91,7 @@ impl AccountingState {
                 Some(record) => {
                     began = record.words.began();
                     if let Some(old) = self.record_of(task) {
-                        waits_since = record.words.copy_wait(&old.words);
+                        waits_since = record.words.copy_wait_start(&old.words);
                     }
                     let before = self.index.replace(record);
                     if before.is_none() {
@@ -111,7 +111,7 @@ impl AccountingState {
         // If the task is running, its CPU still uses the old record: let each CPU look up the
         // record of its current task. If the task is not running, the probe of the next switch to
         // the task looks up the record.
-        retry_on_each_cpu(&|| self.refresh_current());
+        retry_on_each_cpu(&|| self.refresh_current_record());
         if let Some(before) = before {
             // No CPU uses the old record any more.
             let old = before.get();
@@ -120,7 +120,7 @@ impl AccountingState {
                 history.append(&old.words, old.history.as_deref());
                 let _preempt = NoPreempt::new();
                 if let Some(record) = self.record_of(task) {
-                    record.words.correct_wait(waits_since, &old.words);
+                    record.words.recopy_wait_start(waits_since, &old.words);
                 }
                 // The task may have been switched out in a system call with the old record.
                 self.find_syscall(task);

@@ -76,9 +76,9 @@ impl RetireList {
     pub(crate) fn free_later(&self) {
         /// # Safety
         ///
-        /// Called only by RCU, with the `rcu` field of a record.
-        unsafe extern "C" fn free(rcu: *mut bindings::callback_head) {
-            let record = rcu.wrapping_byte_sub(core::mem::offset_of!(TaskRecord, rcu));
+        /// Called only by RCU, with the `rcu_head` field of a record.
+        unsafe extern "C" fn free(rcu_head: *mut bindings::callback_head) {
+            let record = rcu_head.wrapping_byte_sub(core::mem::offset_of!(TaskRecord, rcu_head));
             // SAFETY: The record is from `into_raw`, and a grace period has elapsed since the
             // record was removed from the index.
             drop(unsafe { KBox::from_raw(record.cast::<TaskRecord>()) });
@@ -89,7 +89,7 @@ impl RetireList {
             // `list_next` is read before RCU may free the record.
             unsafe {
                 next = record.as_ref().list_next.load_relaxed();
-                bindings::call_rcu(record.as_ref().rcu.get(), Some(free));
+                bindings::call_rcu(record.as_ref().rcu_head.get(), Some(free));
             }
         }
     }

@@ -34,7 +34,7 @@ pub(crate) struct Accounting {
     /// The probes and their state; `None` while accounting is off.
     pub(crate) probes: Option<Probes<AccountingState>>,
     /// The hooks that measure kernel time outside of system calls; `None` while accounting is off.
-    hooks: Option<KernelEntryHooks>,
+    kernel_entry_hooks: Option<KernelEntryHooks>,
     /// The settings for all tasks. If `cpus_per_group` is 0, all CPUs form one group.
     pub(crate) config: AccountingConfig,
     /// The tasks that are accounted individually, and the settings of each such task.
@@ -54,7 +54,7 @@ impl Accounting {
     /// The state before accounting was first started.
     pub(crate) const OFF: Self = Self {
         probes: None,
-        hooks: None,
+        kernel_entry_hooks: None,
         config: AccountingConfig {
             on: false,
             latency_hist: false,
@@ -83,10 +83,10 @@ impl Accounting {
         };
         if let Some(totals) = &mut self.cpu_instances {
             totals.publish(probes.state());
-            totals.reset_last();
+            totals.reset_last_published();
         }
         drop(probes);
-        self.hooks = None;
+        self.kernel_entry_hooks = None;
         rcu::wait_for_callbacks();
     }
 
@@ -133,7 +133,7 @@ impl Accounting {
             ..
         } = self.config;
         let accounts = AccountingState::new(on, self.levels, self.cpus_per_group(), latencies)?;
-        // After an error `probes` must be dropped before `hooks`: the probes arm the hooks.
+        // After an error `probes` must be dropped before the hooks: the probes arm the hooks.
         let hooks = KernelEntryHooks;
         let mut probes = Probes::new(accounts)?;
         probes.state().per_cpu.publish();
@@ -158,7 +158,7 @@ impl Accounting {
         add_return(&accounts.refused, refused);
         accounts.begin();
         self.probes = Some(probes);
-        self.hooks = Some(hooks);
+        self.kernel_entry_hooks = Some(hooks);
         worker::queue_publisher(cpu_instances::PUBLISH_PERIOD_MS);
         // A task with an entry in `/proc/ppa` may have exited before the exit probe was attached.
         // The worker removes the entries of exited tasks from `/proc/ppa`.
@@ -215,7 +215,7 @@ fn attach_running_tasks(accounts: &AccountingState, refused: &mut u64) -> Result
             }
             added = added.wrapping_add(1);
             record.words.begin(false, latencies, accounts.clock.now());
-            if let Some(rejected) = accounts.insert_running(record, task) {
+            if let Some(rejected) = accounts.insert_record_of_running_task(record, task) {
                 // A record must not be freed inside the RCU read-side critical section, so put the
                 // record back into `blanks`, which still has room for it.
                 let _ = blanks.push_within_capacity(rejected);

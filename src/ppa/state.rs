@@ -43,7 +43,7 @@ pub(crate) struct AccountingState {
     /// The clock of all time stamps.
     pub(crate) clock: Clock,
     /// The bounds of the latency histogram.
-    pub(crate) bounds: LatencyBounds,
+    pub(crate) latency_bounds: LatencyBounds,
     /// Number of CPUs per group: a task has separate values for each group.
     pub(crate) cpus_per_group: u32,
     /// The levels that are measured.
@@ -105,7 +105,7 @@ impl AccountingState {
             per_cpu: PerCpuTable::new(clock)?,
             index: TaskIndex::new()?,
             clock,
-            bounds: LatencyBounds::new(clock.khz.into()),
+            latency_bounds: LatencyBounds::new(clock.khz.into()),
             cpus_per_group: scaling,
             levels,
             all_tasks: everyone,
@@ -200,7 +200,7 @@ impl AccountingState {
     /// leaves out a running task, which may leave its system call at any time.
     ///
     /// Context: inside an RCU read-side critical section, with preemption on.
-    pub(crate) fn insert_running(
+    pub(crate) fn insert_record_of_running_task(
         &self,
         record: KBox<TaskRecord>,
         task: TaskRef<'_>,
@@ -224,7 +224,7 @@ impl AccountingState {
     /// Looks up again the record of the task that runs on this CPU. Returns false if the record
     /// cannot be replaced now, because this CPU is updating its mode and system time. Called with
     /// interrupts off.
-    pub(crate) fn refresh_current(&self) -> bool {
+    pub(crate) fn refresh_current_record(&self) -> bool {
         let Some(here) = PerCpu::this_cpu() else {
             return true;
         };
@@ -233,7 +233,7 @@ impl AccountingState {
         if address(found) == address(here.task()) {
             return true;
         }
-        if here.words.is_updating() {
+        if here.words.is_updating_mode() {
             return false;
         }
         let old = here.task().map(|record| &record.words);
@@ -256,19 +256,19 @@ impl AccountingState {
 
     /// Starts accounting on each CPU, beginning with the task that runs on the CPU. May sleep.
     pub(crate) fn begin(&self) {
-        retry_on_each_cpu(&|| self.begin_this_cpu());
+        retry_on_each_cpu(&|| self.begin_on_this_cpu());
     }
 
     /// Starts accounting on this CPU. Returns false if accounting cannot start now, because the CPU
     /// is updating its mode and system time. Called with interrupts off.
-    fn begin_this_cpu(&self) -> bool {
+    fn begin_on_this_cpu(&self) -> bool {
         let Some(here) = PerCpu::this_cpu() else {
             return true;
         };
         if here.words.has_begun() {
-            return self.refresh_current();
+            return self.refresh_current_record();
         }
-        if here.words.is_updating() {
+        if here.words.is_updating_mode() {
             return false;
         }
         let (task, now) = (task::current_task_ref(), self.clock.now());
@@ -294,7 +294,7 @@ impl AccountingState {
 
     /// Subtracts the record of an ended task, which has `bytes` bytes, from `nr_ended` and
     /// `ended_bytes`.
-    pub(crate) fn subtract_ended(&self, bytes: u64) {
+    pub(crate) fn subtract_ended_record(&self, bytes: u64) {
         add_return(&self.nr_ended, u64::MAX);
         add_return(&self.ended_bytes, bytes.wrapping_neg());
     }
@@ -306,7 +306,7 @@ impl AccountingState {
     /// is exceeded, the record is dropped, and counted in `lost` and in the instance
     /// `perfcounters/accounting/lost`.
     #[cold]
-    pub(crate) fn retire(&self, task: TaskRef<'_>, now: u64) {
+    pub(crate) fn move_to_ended_tasks(&self, task: TaskRef<'_>, now: u64) {
         let Some(record) = self.index.take(task.address()) else {
             return;
         };
@@ -318,7 +318,7 @@ impl AccountingState {
             add_return(&self.ended_bytes, bytes),
         );
         if nr > MAX_ENDED_RECORDS || all > MAX_ENDED_BYTES {
-            self.subtract_ended(bytes);
+            self.subtract_ended_record(bytes);
             add_return(&self.lost, 1);
             stats::count_lost();
             self.retired.push(record);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Statistics about accounting itself, which programs read as instances of the counter pages.
+//! Statistics of process accounting about itself: the instance `perfcounters/accounting/lost` of
+//! the counter pages counts lost records.
 
 #![expect(unsafe_code, reason = "per-CPU slots of counters")]
 
@@ -23,20 +24,20 @@ impl AccountingStats {
     /// Adds the instances. Called once, from module init, before any code can update the
     /// statistics.
     pub(crate) fn new() -> Result<Self> {
-        let lost = Instance::add_if_room(&CounterSpec {
+        let lost = Instance::add_even_if_full(&CounterSpec {
             help: c"Records of ended tasks dropped before they were read",
             ..CounterSpec::counter(c"perfcounters/accounting/lost")
         })?;
         // SAFETY: No code can count a dropped record yet, and the per-CPU slots of the counter
         // `lost` exist until the module is unloaded.
-        unsafe { MODULE_STATS.set_slot(0, lost.counter().raw()) };
+        unsafe { MODULE_STATS.set_per_cpu_slot(0, lost.counter().raw()) };
         Ok(Self { _lost: lost })
     }
 }
 
 /// Adds `more` to the value that an instance of accounting has on `cpu`. Calls must not overlap,
 /// and nothing else updates the instance. A concurrent reader sees either the old or the new value.
-pub(crate) fn add_on(instance: &Instance, cpu: u32, more: i64) {
+pub(crate) fn add_to_instance_on_cpu(instance: &Instance, cpu: u32, more: i64) {
     // SAFETY: The per-CPU slot exists as long as `instance`, and nothing else writes the slot.
     unsafe { cpu::add_to_word_on_cpu(instance.counter().raw(), cpu, more) }
 }

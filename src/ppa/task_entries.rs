@@ -23,13 +23,13 @@ use base::task::{self, TaskRef};
 ///
 /// # Invariants
 ///
-/// The directory exists until the `Directory` is dropped.
-pub(crate) struct Directory(NonNull<c_void>);
+/// The directory exists until the `TaskDirectory` is dropped.
+pub(crate) struct TaskDirectory(NonNull<c_void>);
 
-// SAFETY: A `Directory` is only used to remove the directory, which any thread may do.
-unsafe impl Send for Directory {}
+// SAFETY: A `TaskDirectory` is only used to remove the directory, which any thread may do.
+unsafe impl Send for TaskDirectory {}
 
-impl Directory {
+impl TaskDirectory {
     /// Creates a task's directory `/proc/ppa/PID` and the files in it, which identify the task by
     /// `id`. May sleep.
     pub(crate) fn create(pid: u32, id: usize) -> Result<Self> {
@@ -40,7 +40,7 @@ impl Directory {
     }
 }
 
-impl Drop for Directory {
+impl Drop for TaskDirectory {
     fn drop(&mut self) {
         // SAFETY: The directory exists by the type's invariant. The callee waits for readers.
         unsafe { helpers::ppa_entry_remove(self.0.as_ptr()) }
@@ -63,7 +63,7 @@ pub(crate) struct TaskEntry {
     /// The directory of the task, or `None` after the worker has taken it out for removal. The
     /// entry is kept until the directory is removed, so that no directory with the same name is
     /// created.
-    pub(crate) directory: Option<Directory>,
+    pub(crate) directory: Option<TaskDirectory>,
 }
 
 impl TaskEntry {
@@ -153,14 +153,14 @@ impl TaskEntries {
     }
 
     /// Finds the entry with this number, even if the entry is being removed.
-    pub(crate) fn find_even_removing(&mut self, id: usize) -> Option<&mut TaskEntry> {
+    pub(crate) fn find_even_if_removing(&mut self, id: usize) -> Option<&mut TaskEntry> {
         let mut there = self.all.iter_mut().flatten();
         there.find(|entry| entry.id == id)
     }
 
     /// Finds an entry that is being removed or whose task has exited, and sets `removing` in it.
     /// Returns the number of the entry, and its directory.
-    pub(crate) fn take_entry_to_remove(&mut self) -> Option<(usize, Option<Directory>)> {
+    pub(crate) fn take_entry_to_remove(&mut self) -> Option<(usize, Option<TaskDirectory>)> {
         let goes = |entry: &&mut TaskEntry| entry.removing || entry.has_ended();
         let entry = self.all.iter_mut().flatten().find(goes)?;
         entry.removing = true;

@@ -46,20 +46,20 @@ pub(crate) struct TaskRecord {
     /// The ids and the name that the task had when the record was filled or, later, when it exited.
     /// Word 0 holds the ids of the user and the parent process, word 1 those of the thread and the
     /// process. Words 2 and 3 hold the name.
-    saved: [Word; 4],
+    saved_ids_and_name: [Word; 4],
     /// The next record with the same hash in the index.
     hash_next: Word,
     /// The next record of a `RetireList`.
     pub(super) list_next: Word,
-    pub(super) rcu: Opaque<bindings::callback_head>,
+    pub(super) rcu_head: Opaque<bindings::callback_head>,
 }
 
-// SAFETY: Any thread may access the fields of a record other than `rcu`, and may drop `charge` and
-// `history`. Only RCU accesses `rcu`.
+// SAFETY: Any thread may access the fields of a record other than `rcu_head`, and may drop `charge`
+// and `history`. Only RCU accesses `rcu_head`.
 unsafe impl Send for TaskRecord {}
-// SAFETY: The words of a record and of its history are atomic. Only RCU accesses `rcu`. While the
-// record is shared, only one call of `end_charge` accesses `charge`, and all other fields do not
-// change.
+// SAFETY: The words of a record and of its history are atomic. Only RCU accesses `rcu_head`. While
+// the record is shared, only one call of `end_charge` accesses `charge`, and all other fields do
+// not change.
 unsafe impl Sync for TaskRecord {}
 
 impl TaskRecord {
@@ -104,7 +104,7 @@ impl TaskRecord {
     /// # Errors
     ///
     /// `EDQUOT` if the user of the task would exceed the limit `user_kb`, `ENOMEM`.
-    pub(crate) fn replacing(
+    pub(crate) fn new_replacement(
         task: TaskRef<'_>,
         scaling: u32,
         latencies: bool,
@@ -149,10 +149,10 @@ impl TaskRecord {
                 history: None,
                 charge: UnsafeCell::new(None),
                 charge_ended: Word::new(0),
-                saved: Default::default(),
+                saved_ids_and_name: Default::default(),
                 hash_next: Word::new(0),
                 list_next: Word::new(0),
-                rcu: Opaque::uninit(),
+                rcu_head: Opaque::uninit(),
             },
             flags,
         )?)
@@ -189,7 +189,7 @@ impl TaskRecord {
     ) -> Option<TaskSnapshot> {
         let mut read = self.words.read_groups(clock, cpu, groups)?;
         if let Some(history) = &self.history {
-            history.add_to(&mut read, groups);
+            history.add_to_snapshot(&mut read, groups);
         }
         Some(read)
     }
@@ -218,7 +218,7 @@ impl TaskRecord {
         // The ids are saved here, because the task may be exiting already. The probe of
         // `sched_process_exit`, which also saves the ids, may have run before the record was in the
         // index.
-        self.save_ids(task);
+        self.save_ids_and_name(task);
         Ok(())
     }
 
@@ -240,10 +240,10 @@ impl TaskRecord {
     }
 
     /// Saves the ids and the name of the task, which are needed after the task has ended.
-    pub(crate) fn save_ids(&self, task: TaskRef<'_>) {
+    pub(crate) fn save_ids_and_name(&self, task: TaskRef<'_>) {
         let who = task.ids(true);
         let name = task.name();
-        let [ids, numbers, first, second] = &self.saved;
+        let [ids, numbers, first, second] = &self.saved_ids_and_name;
         ids.store_relaxed(u64::from(who.uid) | u64::from(who.ppid) << 32);
         numbers.store_relaxed(u64::from(who.pid) | u64::from(who.tgid) << 32);
         for (word, half) in [first, second].into_iter().zip(name.chunks_exact(8)) {
@@ -256,12 +256,12 @@ impl TaskRecord {
 
     /// Returns the saved user id of the task, in the initial user namespace.
     pub(crate) fn user(&self) -> u32 {
-        self.saved_ids().0.uid
+        self.saved_ids_and_name().0.uid
     }
 
-    /// Returns the ids and the name that `save_ids` has saved.
-    pub(super) fn saved_ids(&self) -> (TaskIds, [u8; 16]) {
-        let [ids, numbers, first, second] = &self.saved;
+    /// Returns the ids and the name that `save_ids_and_name` has saved.
+    pub(super) fn saved_ids_and_name(&self) -> (TaskIds, [u8; 16]) {
+        let [ids, numbers, first, second] = &self.saved_ids_and_name;
         let (ids, numbers) = (ids.load_relaxed(), numbers.load_relaxed());
         let mut name = [0; 16];
         for (to, word) in name.chunks_exact_mut(8).zip([first, second]) {
@@ -350,7 +350,7 @@ impl TaskIndex {
     }
 
     /// Calls `change`, which changes the index, with `index_lock` held.
-    fn with_lock<T>(change: impl FnOnce() -> T) -> T {
+    fn with_index_lock<T>(change: impl FnOnce() -> T) -> T {
         // SAFETY: `index_lock` is released below. `index_lock` is a raw spinlock that turns
         // interrupts off, so that the scheduler's probes can take it.
         let flags = unsafe { helpers::ppa_index_lock() };
@@ -364,7 +364,7 @@ impl TaskIndex {
     /// already.
     pub(crate) fn insert(&self, record: KBox<TaskRecord>) -> Option<KBox<TaskRecord>> {
         let head = self.head(record.address);
-        Self::with_lock(|| {
+        Self::with_index_lock(|| {
             if self.get(record.address).is_some() {
                 return Some(record);
             }
@@ -378,7 +378,7 @@ impl TaskIndex {
     /// Removes the record of a task from the index. The caller owns the removed record, but code
     /// that found it before the removal may still use it.
     pub(crate) fn take(&self, address: usize) -> Option<RemovedRecord> {
-        Self::with_lock(|| Self::unlink(self.head(address), address))
+        Self::with_index_lock(|| Self::unlink(self.head(address), address))
     }
 
     /// Inserts `record`, and removes the record that its task had before. A concurrent search finds
@@ -386,7 +386,7 @@ impl TaskIndex {
     pub(crate) fn replace(&self, record: KBox<TaskRecord>) -> Option<RemovedRecord> {
         let address = record.address;
         let head = self.head(address);
-        Self::with_lock(|| {
+        Self::with_index_lock(|| {
             record.hash_next.store_relaxed(head.load_relaxed());
             let record = KBox::into_raw(record);
             // Release: pairs with the acquire in `get`.

@@ -112,6 +112,6 @@ extern "C" fn ppa_user_return() {
 #[no_mangle]
 extern "C" fn ppa_seccomp_begins() {
     if let Some(here) = PerCpu::this_cpu() {
-        here.words.syscall_check(|| here.clock.now());
+        here.words.syscall_seccomp_check(|| here.clock.now());
     }
 }

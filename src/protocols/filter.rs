@@ -151,7 +151,7 @@ impl Value<'_> {
     }
 
     #[cfg(not(in_kernel))]
-    fn real(&self) -> Option<f64> {
+    fn as_f64(&self) -> Option<f64> {
         match *self {
             Self::Integer {
                 negative: true,
@@ -452,7 +452,7 @@ fn compare(op: u8, value: Value<'_>, constant: Value<'_>) -> bool {
         (Value::Text(_), _) | (_, Value::Text(_)) => return false,
         _ if op == OP_ANY => return false,
         #[cfg(not(in_kernel))]
-        _ => match (value.real(), constant.real()) {
+        _ => match (value.as_f64(), constant.as_f64()) {
             (Some(left), Some(right)) => match left.partial_cmp(&right) {
                 Some(order) => order,
                 // If an operand is a NaN, only `OP_NE` is true.

@@ -52,8 +52,8 @@ pub const RECORD_EXEC: u16 = 5;
 /// structure is one word here, with the first field in the low half.
 #[repr(C)]
 pub struct RingStatePage {
-    version_size: Word,
-    flags_offset: Word,
+    version_and_size: Word,
+    flags_and_data_offset: Word,
     data_size: Word,
     head: Word,
     reserve: Word,
@@ -72,8 +72,8 @@ impl RingStatePage {
     pub fn new() -> Self {
         let zero = || Word::new(0);
         Self {
-            version_size: zero(),
-            flags_offset: zero(),
+            version_and_size: zero(),
+            flags_and_data_offset: zero(),
             data_size: zero(),
             head: zero(),
             reserve: zero(),
@@ -86,16 +86,16 @@ impl RingStatePage {
     /// and has not yet mapped it for a reader.
     pub fn init(&self, flags: u32, data_offset: u32, data_size: u64) {
         let size = PAGE_BYTES as u64;
-        self.version_size
+        self.version_and_size
             .store_relaxed(u64::from(VERSION) | (size << 32));
-        self.flags_offset
+        self.flags_and_data_offset
             .store_relaxed(u64::from(flags) | (u64::from(data_offset) << 32));
         self.data_size.store_relaxed(data_size);
     }
 
     /// Returns the flags of the ring: [`BACKWARD`], [`OVERWRITE`].
     pub fn flags(&self) -> u32 {
-        self.flags_offset.load_relaxed() as u32
+        self.flags_and_data_offset.load_relaxed() as u32
     }
 
     /// Returns the size of the data in bytes.
@@ -105,12 +105,12 @@ impl RingStatePage {
 
     /// Returns the offset of the data in the file of the monitoring context.
     pub fn data_offset(&self) -> u32 {
-        (self.flags_offset.load_relaxed() >> 32) as u32
+        (self.flags_and_data_offset.load_relaxed() >> 32) as u32
     }
 
     /// Returns true if the page has the version and at least the size that this module supports.
     pub fn is_supported(&self) -> bool {
-        let begin = self.version_size.load_relaxed();
+        let begin = self.version_and_size.load_relaxed();
         begin as u32 == VERSION && begin >> 32 >= PAGE_BYTES as u64
     }
 
@@ -140,7 +140,7 @@ pub trait WritableRingData {
 
     /// Stores `values` from `position` on, each with [`put`](Self::put).
     #[inline]
-    fn put_each(&self, mut position: u64, values: &[u64]) {
+    fn put_values_one_by_one(&self, mut position: u64, values: &[u64]) {
         for value in values {
             self.put(position, *value);
             position = position.wrapping_add(8);
@@ -149,8 +149,8 @@ pub trait WritableRingData {
 
     /// Stores `values` from `position` on, by the fastest method that the memory allows.
     #[inline]
-    fn put_all(&self, position: u64, values: &[u64]) {
-        self.put_each(position, values);
+    fn put_values_fast(&self, position: u64, values: &[u64]) {
+        self.put_values_one_by_one(position, values);
     }
 }
 
@@ -316,7 +316,7 @@ impl RingWriter {
         ring.data.put(at, header(bytes, kind));
         at = at.wrapping_add(8);
         for part in parts {
-            ring.data.put_all(at, part);
+            ring.data.put_values_fast(at, part);
             at = at.wrapping_add((part.len() as u64).wrapping_mul(8));
         }
         self.head = head;

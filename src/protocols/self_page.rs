@@ -62,7 +62,7 @@ pub struct CounterState {
 /// field in the low half.
 #[repr(C)]
 pub struct SelfPage {
-    version_size: Word,
+    version_and_size: Word,
     sequence_flags: Word,
     tsc_sum: Word,
     tsc_start: Word,
@@ -90,7 +90,7 @@ impl SelfPage {
     pub fn new() -> Self {
         let zero = || Word::new(0);
         Self {
-            version_size: zero(),
+            version_and_size: zero(),
             sequence_flags: zero(),
             tsc_sum: zero(),
             tsc_start: zero(),
@@ -107,7 +107,7 @@ impl SelfPage {
     /// Writer: sets the version and the size. The caller has zeroed the page, and has not yet
     /// mapped it for a reader.
     pub fn init(&self) {
-        self.version_size
+        self.version_and_size
             .store_relaxed(u64::from(VERSION) | ((SELF_PAGE_BYTES as u64) << 32));
     }
 

@@ -12,9 +12,9 @@ use crate::sync::{fence_acquire, fence_release, Word};
 /// share, the key of the process.
 pub const RECORD_MAX: usize = 2048;
 /// Offset of the records in a buffer, in bytes.
-pub const RECORDS: usize = 4096;
+pub const RECORDS_OFFSET: usize = 4096;
 /// Size of `struct perftrace_record` in 8-byte words.
-pub const HEAD_WORDS: usize = 2;
+pub const RECORD_HEAD_WORDS: usize = 2;
 /// Marker number of a padding record, which only fills space.
 pub const PAD_RECORD: u16 = 0xffff;
 /// Marker number of a record that reports how many events were lost.
@@ -53,9 +53,9 @@ pub fn plausible_lost(seen: u64, claimed: u64, ticks: u64) -> Option<u64> {
     (claimed >= seen && claimed <= most).then_some(claimed)
 }
 
-/// Returns the ticks of the clock from `since` to `now`. If `now` is before `since`, and the clock
-/// `has_restarted` in a suspend, the result is the number of ticks since the restart, because a
-/// restarted TSC counts from 0.
+/// Returns the ticks of the clock from `since` to `now`. If `now` is less than `since`, returns
+/// `now` if `has_restarted` is true, otherwise 0. `has_restarted` is true if a suspend has
+/// restarted the TSC: `now` is then the number of ticks since the restart.
 pub fn elapsed_ticks(since: u64, now: u64, has_restarted: bool) -> u64 {
     let restarted = if has_restarted { now } else { 0 };
     now.checked_sub(since).unwrap_or(restarted)
@@ -80,7 +80,7 @@ pub struct BufferRange {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CorruptCounts {
     /// Position at which reading resumes. The reader drops the records before this position.
-    pub resume_at: u64,
+    pub resume_position: u64,
 }
 
 /// Returns the range written since the position `since`, in a buffer of `bytes` bytes, a power of
@@ -97,7 +97,7 @@ pub fn unread_stream_range(
     let new = head.wrapping_sub(since);
     if new > bytes.into() || head % 8 != 0 {
         return Err(CorruptCounts {
-            resume_at: head & !7,
+            resume_position: head & !7,
         });
     }
     Ok(BufferRange {
@@ -117,7 +117,7 @@ pub fn flight_recorder_range(counts: &Counts, bytes: u32) -> Result<BufferRange,
     // complete unless a writer has begun to overwrite them.
     let head = head.load_acquire();
     if head % 8 != 0 {
-        return Err(CorruptCounts { resume_at: 0 });
+        return Err(CorruptCounts { resume_position: 0 });
     }
     let all = head.wrapping_neg();
     Ok(BufferRange {
@@ -183,7 +183,7 @@ impl<'a, F: Fn(usize) -> Option<&'a Word>> Writer<'a, F> {
     pub fn write<const N: usize>(&self, record: &Record<N>) -> bool {
         let [head, _, _, lost, told, ..] = self.counts;
         if self.flight {
-            self.prepend(record);
+            self.write_before_head(record);
             return false;
         }
         let now_lost = lost.load_relaxed();
@@ -206,15 +206,15 @@ impl<'a, F: Fn(usize) -> Option<&'a Word>> Writer<'a, F> {
             told.store_relaxed(now_lost);
         }
         let first = header(record.marker, words, record.thread);
-        self.append_parts(&[first, record.time], &record.fields);
+        self.append_two_parts(&[first, record.time], &record.fields);
         used > u64::from(self.bytes / 2)
     }
 
     fn append(&self, words: &[u64]) {
-        self.append_parts(words, &[]);
+        self.append_two_parts(words, &[]);
     }
 
-    fn append_parts(&self, first: &[u64], second: &[u64]) {
+    fn append_two_parts(&self, first: &[u64], second: &[u64]) {
         let [head, ..] = self.counts;
         let mut at = head.load_relaxed();
         let nr = first.len().wrapping_add(second.len());
@@ -231,7 +231,7 @@ impl<'a, F: Fn(usize) -> Option<&'a Word>> Writer<'a, F> {
         head.store_release(at);
     }
 
-    fn prepend<const N: usize>(&self, record: &Record<N>) {
+    fn write_before_head<const N: usize>(&self, record: &Record<N>) {
         let [head, _, reserve, ..] = self.counts;
         let mut end = head.load_relaxed();
         let bytes = (N.wrapping_add(2) as u64).wrapping_mul(8);
@@ -243,12 +243,12 @@ impl<'a, F: Fn(usize) -> Option<&'a Word>> Writer<'a, F> {
             // Too few bytes are left before the newest record: fill them with a padding record, and
             // write the new record at the end of the buffer.
             let begin = end.wrapping_sub(room);
-            self.lower_reserve(reserve, begin);
+            self.lower_reserve_before_write(reserve, begin);
             self.put(begin, header(PAD_RECORD, (room / 8) as usize, 0));
             end = begin;
         }
         let begin = end.wrapping_sub(bytes);
-        self.lower_reserve(reserve, begin);
+        self.lower_reserve_before_write(reserve, begin);
         self.put(
             begin,
             header(record.marker, N.wrapping_add(2), record.thread),
@@ -263,7 +263,7 @@ impl<'a, F: Fn(usize) -> Option<&'a Word>> Writer<'a, F> {
         head.store_release(begin);
     }
 
-    fn lower_reserve(&self, reserve: &Word, begin: u64) {
+    fn lower_reserve_before_write(&self, reserve: &Word, begin: u64) {
         reserve.store_relaxed(begin);
         // Release fence: the record is written after the store of `reserve`. Pairs with the fence
         // in [`valid_bytes`].

@@ -13,7 +13,7 @@ use protocols::sync::Word;
 use protocols::trace_buffer::{self, BufferRange, Counts};
 
 use crate::clock::{nr_clock_restarts, trace_clock};
-use crate::page::{Page, GFP_NO_OOM, PAGE};
+use crate::page::{Page, GFP_NO_OOM, PAGE_SIZE};
 
 /// The buffer of one CPU in a trace: a page of counts ([`Counts`]), followed by the pages of
 /// records.
@@ -33,21 +33,21 @@ pub(crate) struct Buffer {
     /// Nonzero after a thread has waited for free buffer space until its timeout; reset to 0 when
     /// the reader advances.
     stalled: Word,
-    /// `awaited_tail` and `awaited_since` describe the last wait of a thread for buffer space.
-    /// `awaited_tail` is the reader's position during the wait, plus one. `awaited_since` is the
-    /// time in nanoseconds at which the first thread began to wait while the reader was at this
-    /// position. `awaited_tail` and `awaited_since` are 0 if no thread has waited.
-    awaited_tail: Word,
-    awaited_since: Word,
+    /// `wait_tail_plus_1` and `wait_start_ns` describe the last wait of a thread for buffer space.
+    /// `wait_tail_plus_1` is the reader's position during the wait, plus one. `wait_start_ns` is
+    /// the time in nanoseconds at which the first thread began to wait while the reader was at this
+    /// position. `wait_tail_plus_1` and `wait_start_ns` are 0 if no thread has waited.
+    wait_tail_plus_1: Word,
+    wait_start_ns: Word,
     /// The count of lost events that was last returned to the reader.
     reported_lost: Word,
     /// The state of the plausibility check of the writer's count of lost events. `plausible_lost`
-    /// is the last plausible count, `plausible_at` is a time in ticks shortly before the last
-    /// plausible count was loaded, and `implausible` is nonzero after an implausible count. After
-    /// an implausible count, no later count is used.
+    /// is the last plausible count, `plausible_lost_time` is a time in ticks shortly before the
+    /// last plausible count was loaded, and `had_implausible_lost` is nonzero after an implausible
+    /// count. After an implausible count, no later count is used.
     plausible_lost: Word,
-    plausible_at: Word,
-    implausible: Word,
+    plausible_lost_time: Word,
+    had_implausible_lost: Word,
     /// Number of bytes that were discarded because the counts were corrupt. An implausible count of
     /// lost events counts as 8 discarded bytes.
     cut: Word,
@@ -60,7 +60,7 @@ impl Buffer {
     /// Creates a buffer in which only the page of counts is allocated. Returns `ENOMEM` if memory
     /// is short. May sleep.
     pub(crate) fn new(bytes: u32, flight: bool) -> Result<Self> {
-        let nr = (bytes as usize / PAGE).wrapping_add(1);
+        let nr = (bytes as usize / PAGE_SIZE).wrapping_add(1);
         let mut pages = KVVec::with_capacity(nr, GFP_NO_OOM)?;
         for _ in 0..nr {
             pages.push(Word::new(0), GFP_NO_OOM)?;
@@ -71,12 +71,12 @@ impl Buffer {
             flight,
             read_position: Word::new(0),
             stalled: Word::new(0),
-            awaited_tail: Word::new(0),
-            awaited_since: Word::new(0),
+            wait_tail_plus_1: Word::new(0),
+            wait_start_ns: Word::new(0),
             reported_lost: Word::new(0),
             plausible_lost: Word::new(0),
-            plausible_at: Word::new(trace_clock().user_readable_ticks()),
-            implausible: Word::new(0),
+            plausible_lost_time: Word::new(trace_clock().user_readable_ticks()),
+            had_implausible_lost: Word::new(0),
             cut: Word::new(0),
             alloc_failures: Word::new(0),
             nr_pages: Word::new(0),
@@ -141,25 +141,27 @@ impl Buffer {
     /// page is not allocated.
     #[inline]
     pub(crate) fn word(&self, number: usize) -> Option<&Word> {
-        const WORDS: usize = PAGE / 8;
-        let page = self.at((number / WORDS).wrapping_add(1))?;
+        const WORDS_PER_PAGE: usize = PAGE_SIZE / 8;
+        let page = self.at((number / WORDS_PER_PAGE).wrapping_add(1))?;
         // SAFETY: The word is within the page, and the page lives as long as the buffer, by the
         // type's invariant.
-        Some(unsafe { page.cast::<Word>().add(number % WORDS).as_ref() })
+        Some(unsafe { page.cast::<Word>().add(number % WORDS_PER_PAGE).as_ref() })
     }
 
     /// Returns the memory use in bytes of a buffer in which no page of records is allocated.
-    pub(crate) fn empty_bytes(bytes: u32) -> usize {
-        let words = (bytes as usize / PAGE).wrapping_add(1);
+    pub(crate) fn bytes_without_records(bytes: u32) -> usize {
+        let words = (bytes as usize / PAGE_SIZE).wrapping_add(1);
         let pages = words.wrapping_mul(size_of::<Word>());
-        pages.wrapping_add(size_of::<Self>()).wrapping_add(PAGE)
+        pages
+            .wrapping_add(size_of::<Self>())
+            .wrapping_add(PAGE_SIZE)
     }
 
     /// Returns the memory use of this buffer in bytes.
     pub(crate) fn memory(&self) -> u64 {
         let records = self.nr_pages.load_relaxed().wrapping_sub(1);
-        let empty = Self::empty_bytes(self.bytes) as u64;
-        records.wrapping_mul(PAGE as u64).wrapping_add(empty)
+        let empty = Self::bytes_without_records(self.bytes) as u64;
+        records.wrapping_mul(PAGE_SIZE as u64).wrapping_add(empty)
     }
 
     /// Returns the writer's count of lost events. The count is not checked and can have any value,
@@ -173,7 +175,7 @@ impl Buffer {
     /// value, all later values are ignored. Caller holds `TRACING`, which serialises the checks.
     pub(crate) fn lost(&self) -> u64 {
         let plausible = self.plausible_lost.load_relaxed();
-        if self.implausible.load_relaxed() != 0 {
+        if self.had_implausible_lost.load_relaxed() != 0 {
             return plausible;
         }
         // The thread may be preempted at each line, and the measured time between two loads of the
@@ -183,16 +185,16 @@ impl Buffer {
         let before = trace_clock().user_readable_ticks();
         let claimed = self.unchecked_lost_count();
         let after = trace_clock().user_readable_ticks();
-        let since = self.plausible_at.load_relaxed();
+        let since = self.plausible_lost_time.load_relaxed();
         let ticks = trace_buffer::elapsed_ticks(since, after, nr_clock_restarts() != 0);
         match trace_buffer::plausible_lost(plausible, claimed, ticks) {
             Some(lost) => {
                 self.plausible_lost.store_relaxed(lost);
-                self.plausible_at.store_relaxed(before);
+                self.plausible_lost_time.store_relaxed(before);
                 lost
             }
             None => {
-                self.implausible.store_relaxed(1);
+                self.had_implausible_lost.store_relaxed(1);
                 let cut = self.cut.load_relaxed().wrapping_add(8);
                 self.cut.store_relaxed(cut);
                 plausible
@@ -216,7 +218,7 @@ impl Buffer {
     /// counts are corrupt, all unread bytes are discarded.
     /// [`discarded_bytes_and_alloc_failures`](Self::discarded_bytes_and_alloc_failures) then
     /// includes the size of the buffer.
-    pub(crate) fn readable(&self) -> Option<BufferRange> {
+    pub(crate) fn readable_range(&self) -> Option<BufferRange> {
         if self.flight {
             return match trace_buffer::flight_recorder_range(self.counts(), self.bytes) {
                 Ok(span) => (span.bytes != 0).then_some(span),
@@ -234,7 +236,7 @@ impl Buffer {
             Err(corrupt) => {
                 let cut = self.cut.load_relaxed().wrapping_add(self.bytes.into());
                 self.cut.store_relaxed(cut);
-                self.advance(corrupt.resume_at);
+                self.advance(corrupt.resume_position);
                 None
             }
         }
@@ -244,7 +246,7 @@ impl Buffer {
     /// the buffer is not a flight recorder, and the count of lost events has changed since the
     /// reader last got the count. The empty range reports lost events even if the writer has ended
     /// and writes no further record that could report them. Caller holds `TRACING`.
-    pub(crate) fn unread(&self) -> Option<BufferRange> {
+    pub(crate) fn unread_range(&self) -> Option<BufferRange> {
         let position = self.read_position.load_relaxed();
         let nothing = BufferRange {
             position,
@@ -253,7 +255,7 @@ impl Buffer {
             next: position,
         };
         let is_told = self.flight || self.lost() == self.reported_lost.load_relaxed();
-        self.readable().or((!is_told).then_some(nothing))
+        self.readable_range().or((!is_told).then_some(nothing))
     }
 
     /// Records the count of lost events that was returned to the reader.
@@ -284,13 +286,13 @@ impl Buffer {
     /// Returns the time in nanoseconds at which the first thread began to wait for the reader to
     /// advance beyond `tail`. The first call with a new `tail` stores `now` as this time, and
     /// returns it. Later calls with the same `tail` return the stored time. Caller holds `TRACING`.
-    pub(crate) fn awaited_since(&self, tail: u64, now: u64) -> u64 {
+    pub(crate) fn wait_start_ns(&self, tail: u64, now: u64) -> u64 {
         let place = tail.wrapping_add(1);
-        if self.awaited_tail.load_relaxed() != place {
-            self.awaited_since.store_relaxed(now);
-            self.awaited_tail.store_relaxed(place);
+        if self.wait_tail_plus_1.load_relaxed() != place {
+            self.wait_start_ns.store_relaxed(now);
+            self.wait_tail_plus_1.store_relaxed(place);
         }
-        self.awaited_since.load_relaxed()
+        self.wait_start_ns.load_relaxed()
     }
 
     /// Records that a thread's wait for free buffer space has timed out. Until the reader advances,
@@ -313,17 +315,17 @@ impl Buffer {
     /// Copies the words of the range `span` to `to`, beginning at byte `done` of the range. Each
     /// word is loaded once: a value in `to` does not change if the writer changes the word later.
     pub(crate) fn copy(&self, span: &BufferRange, done: usize, to: &mut [u64]) {
-        const WORDS: usize = PAGE / 8;
+        const WORDS_PER_PAGE: usize = PAGE_SIZE / 8;
         let mask = (self.bytes as usize).wrapping_sub(1);
         let mut at = (span.from as usize).wrapping_add(done) & mask;
         let mut rest = to;
         while !rest.is_empty() {
-            let within = at / 8 % WORDS;
-            let nr = WORDS.wrapping_sub(within).min(rest.len());
+            let within = at / 8 % WORDS_PER_PAGE;
+            let nr = WORDS_PER_PAGE.wrapping_sub(within).min(rest.len());
             let Some((part, others)) = rest.split_at_mut_checked(nr) else {
                 return;
             };
-            let page = self.at((at / PAGE).wrapping_add(1));
+            let page = self.at((at / PAGE_SIZE).wrapping_add(1));
             for (n, to) in part.iter_mut().enumerate() {
                 // SAFETY: `within + n` is below the number of words of a page, because `nr` is
                 // limited to the rest of the page. The page lives as long as the buffer, by the

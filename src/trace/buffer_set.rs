@@ -39,7 +39,7 @@ pub(crate) struct BufferSet {
 
 impl BufferSet {
     /// Returns the size in bytes of a [`BufferSet`] for `nr` CPUs in which no buffer exists.
-    pub(crate) fn empty_bytes(nr: u32) -> usize {
+    pub(crate) fn bytes_without_buffers(nr: u32) -> usize {
         (nr as usize)
             .wrapping_mul(size_of::<Option<Arc<Buffer>>>())
             .wrapping_add(size_of::<Self>())
@@ -62,7 +62,7 @@ impl BufferSet {
 
     /// Returns the size of the set and its buffers, in bytes.
     pub(crate) fn memory(&self) -> u64 {
-        let empty = Self::empty_bytes(self.buffers.len() as u32) as u64;
+        let empty = Self::bytes_without_buffers(self.buffers.len() as u32) as u64;
         self.iter()
             .fold(empty, |sum: u64, buffer| sum.wrapping_add(buffer.memory()))
     }
@@ -74,13 +74,13 @@ impl BufferSet {
     /// In a shared trace, all processes write to the same buffers, so a buffer may contain unread
     /// records of other processes at any time. The records of an ended process were read if the
     /// process ended before the last complete pass began.
-    pub(crate) fn is_read(&mut self, is_shared: bool, was_complete: bool) -> bool {
+    pub(crate) fn is_completely_read(&mut self, is_shared: bool, was_complete: bool) -> bool {
         if self.ended.is_none() {
             return false;
         }
         let is_read = match is_shared {
             true => was_complete && self.ended_before_pass,
-            false => self.iter().all(|buffer| buffer.unread().is_none()),
+            false => self.iter().all(|buffer| buffer.unread_range().is_none()),
         };
         self.ended_before_pass = true;
         is_read
@@ -120,7 +120,7 @@ impl LossCounts {
 
 /// Sums over the buffer sets of a trace, for `PERFTRACE_INFO`.
 #[derive(Default)]
-pub(crate) struct SetSums {
+pub(crate) struct BufferSetSums {
     /// The counts of lost data.
     pub(crate) losses: LossCounts,
     /// The size in bytes of the buffer sets, and of the state of ended processes.
@@ -129,7 +129,7 @@ pub(crate) struct SetSums {
     pub(crate) processes: u64,
 }
 
-impl SetSums {
+impl BufferSetSums {
     /// Adds a buffer set.
     pub(crate) fn add(&mut self, set: &BufferSet) {
         self.losses.add(set);

@@ -17,9 +17,9 @@ use base::task::Pid;
 pub(crate) struct ForkedChildMemory {
     pub(crate) markers: KVVec<Arc<RegisteredMarker>>,
     pub(crate) refs: KVVec<u32>,
-    pub(crate) order: KVVec<u16>,
+    pub(crate) sorted_marker_numbers: KVVec<u16>,
     pub(crate) charge: MemoryCharge,
-    pub(crate) share: ResourceCharge,
+    pub(crate) quota_charge: ResourceCharge,
     pub(crate) pid: Pid,
     pub(crate) live: LiveProcess,
 }
@@ -29,11 +29,11 @@ impl ForkedChildMemory {
     pub(crate) fn new((markers, bytes): (usize, usize)) -> Result<Self> {
         let alive = LiveProcess::new()?;
         Ok(Self {
-            share: count_process_of_caller()?,
+            quota_charge: count_process_of_caller()?,
             charge: MemoryCharge::of_caller(bytes)?,
             markers: KVVec::with_capacity(markers, GFP_KERNEL_ACCOUNT)?,
             refs: KVVec::with_capacity(markers, GFP_KERNEL_ACCOUNT)?,
-            order: KVVec::with_capacity(markers, GFP_KERNEL_ACCOUNT)?,
+            sorted_marker_numbers: KVVec::with_capacity(markers, GFP_KERNEL_ACCOUNT)?,
             pid: Pid::of_process(&alive.leader).ok_or(ESRCH)?,
             live: alive,
         })
@@ -41,8 +41,11 @@ impl ForkedChildMemory {
 
     /// Returns whether the memory is enough for a child that inherits `markers` markers and `bytes`
     /// charged bytes.
-    pub(crate) fn fits(&self, (markers, bytes): (usize, usize)) -> bool {
-        let least = self.refs.capacity().min(self.order.capacity());
+    pub(crate) fn has_room_for(&self, (markers, bytes): (usize, usize)) -> bool {
+        let least = self
+            .refs
+            .capacity()
+            .min(self.sorted_marker_numbers.capacity());
         self.markers.capacity().min(least) >= markers && self.charge.bytes() >= bytes
     }
 }

@@ -85,10 +85,10 @@ pub(crate) fn detach_probe() {
 /// allocated. The events of a child without task work appear as events of its parent's thread.
 #[expect(unsafe_code, reason = "called by C")]
 #[no_mangle]
-extern "C" fn pt_count_missed(mm: usize) {
+extern "C" fn pt_count_untraced(mm: usize) {
     let mut all = TRACING.lock();
     if let Some(key) = all.key_of_mm(mm) {
-        all.count_missed(key);
+        all.count_untraced(key);
     }
 }
 
@@ -97,7 +97,7 @@ extern "C" fn pt_count_missed(mm: usize) {
 /// mode.
 #[expect(unsafe_code, reason = "called by C")]
 #[no_mangle]
-extern "C" fn pt_shared_thread(parent: u32) {
+extern "C" fn pt_mark_shared_thread(parent: u32) {
     let Some(mm) = Mm::of_current() else { return };
     let mut all = TRACING.lock();
     let Some(key) = all.key_of_mm(mm.address()) else {
@@ -149,7 +149,7 @@ pub(crate) fn create_forked_child(parent: u64, mm: usize) -> u64 {
             // The parent has registered more markers since `needs` was read, so try again.
             Err(EAGAIN) => {}
             Err(_) => {
-                TRACING.lock().count_missed(parent);
+                TRACING.lock().count_untraced(parent);
                 return 0;
             }
             Ok(key) => return key,
@@ -169,7 +169,7 @@ fn insert_forked_child(
         may_attach(all)?;
         let key = all.next_key;
         let parent = all.live_process(parent)?;
-        if !room.fits(parent.inherited_markers_and_bytes()) {
+        if !room.has_room_for(parent.inherited_markers_and_bytes()) {
             return Err(EAGAIN);
         }
         let child = parent.child(key, mm, room);
@@ -273,7 +273,7 @@ fn identify_child(key: u64, leader: ARef<Task>) -> Result {
 
 /// Makes a child of fork() a separate traced process. Called when the child accesses a page of its
 /// mappings or makes an ioctl. Returns true if this call has made the child a traced process: the
-/// caller then has to call [`announce`]. Called by the child itself; may sleep.
+/// caller then has to call [`add_forked_child_to_traces`]. Called by the child itself; may sleep.
 ///
 /// # Errors
 ///
@@ -299,7 +299,7 @@ pub(crate) fn attach_child(key: u64) -> Result<bool> {
 /// have recorded the child's events.
 pub(crate) fn end_untraceable_child(key: u64) {
     let mut all = TRACING.lock();
-    all.count_missed(key);
+    all.count_untraced(key);
     end_process(&mut all, key);
 }
 
@@ -308,7 +308,7 @@ pub(crate) fn end_untraceable_child(key: u64) {
 pub(crate) fn attach_and_get_current_key(mm: &Mm) -> Result<u64> {
     let key = TRACING.lock().key_of_mm(mm.address()).ok_or(ESRCH)?;
     if attach_child(key)? {
-        announce(mm);
+        add_forked_child_to_traces(mm);
     }
     Ok(key)
 }
@@ -316,7 +316,7 @@ pub(crate) fn attach_and_get_current_key(mm: &Mm) -> Result<u64> {
 /// Clears each `struct perftrace_thread` that the calling process has inherited from its parent,
 /// and then adds the process to traces. Called after [`attach_child`] has returned true. May sleep,
 /// and accesses user memory.
-pub(crate) fn announce(mm: &Mm) {
+pub(crate) fn add_forked_child_to_traces(mm: &Mm) {
     let mut all = TRACING.lock();
     let Some(key) = all.key_of_mm(mm.address()) else {
         return;
@@ -336,8 +336,8 @@ pub(crate) fn announce(mm: &Mm) {
 
 #[expect(unsafe_code, reason = "called by C")]
 #[no_mangle]
-extern "C" fn pt_announce() {
+extern "C" fn pt_add_forked_child_to_traces() {
     if let Some(mm) = Mm::of_current() {
-        announce(&mm);
+        add_forked_child_to_traces(&mm);
     }
 }

@@ -35,12 +35,12 @@ pub(crate) fn trace_clock() -> Clock {
 static SUSPENDED_AT: Atomic<u64> = Atomic::new(0);
 /// Number of suspends after which the clock of traces had a lower value than before the suspend:
 /// many processors restart the TSC in a suspend.
-static NR_RESTARTS: Atomic<u64> = Atomic::new(0);
+static NR_CLOCK_RESTARTS: Atomic<u64> = Atomic::new(0);
 
 /// The suspend and resume callbacks of tracing, which detect that the TSC restarts.
-pub(crate) struct Power;
+pub(crate) struct ClockRestartDetector;
 
-impl PowerCallbacks for Power {
+impl PowerCallbacks for ClockRestartDetector {
     fn suspend() {
         // Relaxed: suspend and resume run one after the other, on the only CPU that is online.
         SUSPENDED_AT.store(trace_clock().user_readable_ticks(), Relaxed);
@@ -49,8 +49,9 @@ impl PowerCallbacks for Power {
     fn resume() {
         // Relaxed: see `suspend`.
         if trace_clock().user_readable_ticks() < SUSPENDED_AT.load(Relaxed) {
-            // Relaxed: no other memory depends on `NR_RESTARTS`, which only this function writes.
-            NR_RESTARTS.store(nr_clock_restarts().wrapping_add(1), Relaxed);
+            // Relaxed: no other memory depends on `NR_CLOCK_RESTARTS`, which only this function
+            // writes.
+            NR_CLOCK_RESTARTS.store(nr_clock_restarts().wrapping_add(1), Relaxed);
         }
     }
 }
@@ -58,6 +59,6 @@ impl PowerCallbacks for Power {
 /// Returns the number of suspends in which the clock of traces has restarted since the module was
 /// loaded. The clock of traces can restart only if it is the TSC.
 pub(crate) fn nr_clock_restarts() -> u64 {
-    // Relaxed: no other memory depends on `NR_RESTARTS`.
-    NR_RESTARTS.load(Relaxed)
+    // Relaxed: no other memory depends on `NR_CLOCK_RESTARTS`.
+    NR_CLOCK_RESTARTS.load(Relaxed)
 }

@@ -25,7 +25,7 @@ use kernel::task::Task;
 use crate::children::get_leader;
 use crate::helpers;
 pub(crate) use crate::helpers::DeviceOps;
-use crate::page::PAGE;
+use crate::page::PAGE_SIZE;
 use crate::process_memory::PROCESS_RANGE_SHIFT;
 use crate::registry::TRACING;
 use base::device::{FileOperationTables, FileOperations};
@@ -101,7 +101,7 @@ impl DeviceOps {
         Self {
             vm_ops: operations.mappings(),
             file_ops: operations.files(),
-            offset_mask: ((1 << PROCESS_RANGE_SHIFT) / PAGE as c_ulong).wrapping_sub(1),
+            range_pgoff_mask: ((1 << PROCESS_RANGE_SHIFT) / PAGE_SIZE as c_ulong).wrapping_sub(1),
         }
     }
 }

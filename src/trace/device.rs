@@ -34,7 +34,7 @@ use crate::children;
 use crate::clock::trace_clock;
 use crate::detach::{self, DeviceOps, WakeMappingFile};
 use crate::ends;
-use crate::log::log_refused;
+use crate::log::log_refused_tracing;
 use crate::mapping;
 use crate::permission;
 use crate::process_calls::{self, AttachedFile};
@@ -72,7 +72,7 @@ impl Drop for FreeOnDrop {
         // SAFETY: The caller is in process context. `pt_cancel_unreported_work()` cancels work that
         // only one probe queues, and `detach_probe()` has detached this probe.
         unsafe { crate::helpers::pt_cancel_unreported_work() };
-        ends::free_all();
+        ends::free_traces_and_processes();
     }
 }
 
@@ -86,9 +86,10 @@ impl TraceDevice {
     }
 }
 
-/// The use of an open file of `/dev/perftrace`. A new file has no [`Role`] until an ioctl sets it.
-enum Role {
-    /// The process that attached through this file is traced.
+/// The use of an open file of `/dev/perftrace`. A new file has no [`FileRole`] until an ioctl sets
+/// it.
+enum FileRole {
+    /// A process has attached by a `PERFTRACE_ATTACH` call on this file, and is traced.
     Process(AttachedFile),
     /// A trace was created or opened through this file.
     Trace(FileTraceRef),
@@ -98,7 +99,7 @@ enum Role {
 #[pin_data]
 struct DeviceFile {
     #[pin]
-    role: Mutex<Option<Arc<Role>>>,
+    role: Mutex<Option<Arc<FileRole>>>,
     /// Serialises threads that read a trace through the same file.
     #[pin]
     reading: Mutex<()>,
@@ -117,24 +118,28 @@ impl DeviceFile {
         })
     }
 
-    fn role(&self) -> Option<Arc<Role>> {
+    fn role(&self) -> Option<Arc<FileRole>> {
         self.role.lock().clone()
     }
 
-    /// Creates a [`Role`] with `make`, and stores it in the file. If a concurrent call has stored a
-    /// role first, passes the new role to `undo` and drops it.
+    /// Creates a [`FileRole`] with `make`, and stores it in the file. If a concurrent call has
+    /// stored a role first, passes the new role to `undo` and drops it.
     ///
     /// # Errors
     ///
     /// `EBUSY` if the file has a role already, or the error of `make`.
-    fn set_role(&self, make: impl FnOnce() -> Result<Role>, undo: impl FnOnce(&Role)) -> Result {
-        let room = UniqueArc::<Role>::new_uninit(GFP_KERNEL_ACCOUNT)?;
+    fn set_role(
+        &self,
+        make: impl FnOnce() -> Result<FileRole>,
+        undo: impl FnOnce(&FileRole),
+    ) -> Result {
+        let room = UniqueArc::<FileRole>::new_uninit(GFP_KERNEL_ACCOUNT)?;
         if self.role().is_some() {
             return Err(EBUSY);
         }
         // The new role is created before `role` is locked, because mmap() and page faults take the
         // lock of `role`.
-        let made: Arc<Role> = room.write(make()?).into();
+        let made: Arc<FileRole> = room.write(make()?).into();
         let mut role = self.role.lock();
         if role.is_none() {
             *role = Some(made);
@@ -154,8 +159,8 @@ impl FileOperations for DeviceFile {
         KBox::pin_init(Self::new(), GFP_KERNEL_ACCOUNT)
     }
 
-    /// Dropping the private data detaches the process that attached through the file, or drops the
-    /// file's reference to a trace.
+    /// Dropping the private data detaches the process that called `PERFTRACE_ATTACH` on the file,
+    /// or drops the file's reference to a trace.
     fn release(&self, _: *mut bindings::file) {
         // If PERFTRACE_RELEASE was called on this file, and not all processes have detached yet,
         // closing the file lets processes attach again.
@@ -185,10 +190,10 @@ impl FileOperations for DeviceFile {
         table: *mut bindings::poll_table_struct,
     ) -> bindings::__poll_t {
         let role = self.role();
-        let Some(Role::Trace(held)) = role.as_deref() else {
+        let Some(FileRole::Trace(held)) = role.as_deref() else {
             return bindings::POLLERR;
         };
-        // SAFETY: The file holds its `Role::Trace`, which holds the notifier of the trace.
+        // SAFETY: The file holds its `FileRole::Trace`, which holds the notifier of the trace.
         unsafe { held.signal.notifier().poll(file, table) };
         let mut events = 0;
         if held.signal.may_have_unread_data() {
@@ -202,7 +207,7 @@ impl FileOperations for DeviceFile {
 
     fn mmap(&self, vma: &mut Vma) -> Result {
         match self.role().as_deref() {
-            Some(Role::Process(attached)) => {
+            Some(FileRole::Process(attached)) => {
                 mapping::map(attached, vma, PERFTRACE_OPERATIONS.mappings())
             }
             _ => Err(EINVAL),
@@ -220,7 +225,7 @@ impl FileOperations for DeviceFile {
     fn fault(&self, fault: &PageFault<'_>) -> bindings::vm_fault_t {
         let _span = stats::fault_timer();
         match self.role().as_deref() {
-            Some(Role::Process(attached)) => mapping::fault(attached, fault),
+            Some(FileRole::Process(attached)) => mapping::handle_page_fault(attached, fault),
             _ => bindings::vm_fault_reason_VM_FAULT_SIGBUS,
         }
     }
@@ -244,13 +249,13 @@ fn dispatch_ioctl(file: &LocalFile, opened: &DeviceFile, command: u32, arg: User
         _ => {}
     }
     let role = opened.role();
-    if command == call::PROCESS && !matches!(role.as_deref(), Some(Role::Trace(_))) {
+    if command == call::PROCESS && !matches!(role.as_deref(), Some(FileRole::Trace(_))) {
         let from: Process = read(arg)?;
         return write(arg, &trace_calls::process_in_any_trace(from.key)?);
     }
     let role = role.ok_or(EINVAL)?;
     match &*role {
-        Role::Process(attached) => {
+        FileRole::Process(attached) => {
             // A child of fork() inherits its parent's file, but is traced as a separate process
             // with its own key.
             let key = match attached.mm.is_current() {
@@ -271,12 +276,12 @@ fn dispatch_ioctl(file: &LocalFile, opened: &DeviceFile, command: u32, arg: User
                 _ => Err(ENOTTY),
             }
         }
-        Role::Trace(held) => match command {
+        FileRole::Trace(held) => match command {
             call::INFO => {
                 let _: Info = read_sized_structure(arg)?;
                 write(arg, &trace_calls::info(held.id)?)
             }
-            call::READ => read_next(opened, held, arg),
+            call::READ => read_next_records(opened, held, arg),
             call::PROCESS => {
                 let from: Process = read(arg)?;
                 write(arg, &trace_calls::process(held.id, from.key)?)
@@ -342,7 +347,7 @@ fn attach(file: &LocalFile, opened: &DeviceFile, arg: UserPtr) -> Result {
         (attach.key, [attach.control, attach.buffers]) = (key, pieces);
         let thread = attach.thread as i64;
         process_calls::record_thread_offset(key, thread);
-        Ok(Role::Process(AttachedFile {
+        Ok(FileRole::Process(AttachedFile {
             key,
             mm,
             thread,
@@ -372,7 +377,7 @@ fn register(key: u64, arg: UserPtr, on: bool) -> Result {
     for (n, marker) in (0u32..).zip(markers.iter_mut()) {
         let one = match on {
             true => process_calls::register(key, marker),
-            false => process_calls::unregister(key, marker.number),
+            false => process_calls::unregister_marker(key, marker.number),
         };
         if let Err(error) = one {
             given.refused = given.refused.wrapping_add(1);
@@ -388,12 +393,12 @@ fn register(key: u64, arg: UserPtr, on: bool) -> Result {
             // The caller did not get the numbers of the markers, because the copy to user space
             // failed. The markers are therefore unregistered again.
             for marker in markers.iter().filter(|m| m.number != NO_MARKER_NUMBER) {
-                let _ = process_calls::unregister(key, marker.number);
+                let _ = process_calls::unregister_marker(key, marker.number);
             }
             return Err(error);
         }
         if let Some(limit) = limit {
-            log_refused(true, limit);
+            log_refused_tracing(true, limit);
         }
     }
     if done.is_err() {
@@ -418,12 +423,12 @@ fn create(opened: &DeviceFile, arg: UserPtr) -> Result {
     let make = || {
         let (held, slot) = trace_calls::create(&create, program)?;
         create.slot = slot as u32;
-        Ok(Role::Trace(held))
+        Ok(FileRole::Trace(held))
     };
     // If the file is already bound to a process or a trace, end the new trace: a trace that was
     // created with `KEEP` does not end when its `FileTraceRef` is dropped.
     opened.set_role(make, |role| {
-        if let Role::Trace(held) = role {
+        if let FileRole::Trace(held) = role {
             let _ = trace_calls::end(held.id);
         }
     })?;
@@ -440,7 +445,7 @@ fn open_trace(opened: &DeviceFile, arg: UserPtr) -> Result {
         create.bytes = info.bytes;
         create.slot = info.slot;
         create.markers = info.markers;
-        Ok(Role::Trace(held))
+        Ok(FileRole::Trace(held))
     };
     // If the file is already bound to a process or a trace, nothing is to be undone: dropping
     // `held` drops the file's reference to the opened trace.
@@ -453,7 +458,7 @@ fn open_trace(opened: &DeviceFile, arg: UserPtr) -> Result {
 /// permission to read is therefore checked again for each chunk.
 const COPY_CHUNK_BYTES: usize = 16 << 10;
 
-fn read_next(opened: &DeviceFile, held: &FileTraceRef, arg: UserPtr) -> Result {
+fn read_next_records(opened: &DeviceFile, held: &FileTraceRef, arg: UserPtr) -> Result {
     // Threads that read through this file are serialised, so that each byte is returned once and in
     // order.
     let _others = opened.reading.lock();
@@ -468,7 +473,7 @@ fn read_next(opened: &DeviceFile, held: &FileTraceRef, arg: UserPtr) -> Result {
         (given.lost, given.position) = (lost, span.position);
         given.ticks = trace_clock().user_readable_ticks();
         given.bytes = span.bytes;
-        if !permission::may_read(held.id, key)? {
+        if !permission::may_read_process_data(held.id, key)? {
             continue;
         }
         if span.bytes > capacity {
@@ -516,7 +521,7 @@ fn copy_range_to_user(
         let piece = piece.get_mut(..bytes / 8).ok_or(EINVAL)?;
         buffer.copy(span, done, piece);
         let good = buffer.valid_bytes(span) as usize;
-        if !permission::may_read(held.id, key)? {
+        if !permission::may_read_process_data(held.id, key)? {
             return Ok(None);
         }
         let good = good.saturating_sub(done).min(bytes);
@@ -539,5 +544,5 @@ fn copy_range_to_user(
 unsafe extern "C" fn pt_is_attached(file: *mut bindings::file) -> bool {
     // SAFETY: By the function's requirement `file` is open and one of `/dev/perftrace`.
     let role = unsafe { file_private_data::<DeviceFile>(file) }.role();
-    matches!(role.as_deref(), Some(Role::Process(_)))
+    matches!(role.as_deref(), Some(FileRole::Process(_)))
 }

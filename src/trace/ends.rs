@@ -25,7 +25,7 @@ pub(super) fn for_each_member(slot: usize, mut what: impl FnMut(&mut Tracing, u6
     let mut call = LockYielder::new();
     loop {
         let mut all = TRACING.lock();
-        from = match all.find_member_from(from, slot) {
+        from = match all.find_process_in_slot_from(from, slot) {
             LimitedSearch::Found(key) => match what(&mut all, key) {
                 true => key.wrapping_add(1),
                 false => return,
@@ -41,22 +41,22 @@ pub(super) fn for_each_member(slot: usize, mut what: impl FnMut(&mut Tracing, u6
 /// Removes the ended processes of a trace after all of their data were read. Called when the reader
 /// begins a pass over all buffers. Processes are not removed from other traces: a reader that has
 /// read a record from another trace may still request the names of the record's process and marker.
-pub(super) fn reap(id: u64, call: &mut LockYielder) {
-    let Ok(was_complete) = TRACING.lock().trace(id).map(Trace::begin_pass) else {
+pub(super) fn remove_read_processes(id: u64, call: &mut LockYielder) {
+    let Ok(was_complete) = TRACING.lock().trace(id).map(Trace::begin_read_pass) else {
         return;
     };
     let mut from = 0u64;
     loop {
         let mut all = TRACING.lock();
         let Ok(trace) = all.trace(id) else { return };
-        let read = trace.take_read_set(from, was_complete);
+        let read = trace.take_completely_read_set(from, was_complete);
         from = match &read {
             LimitedSearch::Found(set) => set.key.wrapping_add(1),
             LimitedSearch::From(key) => *key,
             LimitedSearch::End => return,
         };
         let process = match &read {
-            LimitedSearch::Found(set) => all.take_unreferenced(set.key),
+            LimitedSearch::Found(set) => all.take_unreferenced_process(set.key),
             _ => None,
         };
         drop(all);
@@ -81,7 +81,7 @@ pub(super) fn free_trace(id: u64) {
     for some in trace.sets.chunks(MAX_VISITS_PER_LOCK_HOLD) {
         let mut all = TRACING.lock();
         for set in some {
-            all.take_unreferenced(set.key);
+            all.take_unreferenced_process(set.key);
         }
         drop(all);
         call.sleep_if_busy();
@@ -90,7 +90,7 @@ pub(super) fn free_trace(id: u64) {
 
 /// Frees all traces and processes. Called when the module is unloaded: at that time no file is open
 /// and no trace with `flag::KEEP` is active.
-pub(crate) fn free_all() {
+pub(crate) fn free_traces_and_processes() {
     let mut all = TRACING.lock();
     let was = core::mem::replace(&mut *all, Tracing::NONE);
     drop(all);
@@ -110,9 +110,9 @@ pub(crate) fn end_process(all: &mut Tracing, key: u64) {
         let _ = all.address_spaces.remove(at);
         set_traced(mm as usize, false);
     }
-    all.keep_ended(key);
-    all.limit_ended(key);
-    all.take_unreferenced(key);
+    all.choose_traces_keeping_ended(key);
+    all.limit_ended_processes(key);
+    all.take_unreferenced_process(key);
 }
 
 /// Probes that are to be dropped after `TRACING` is released.
@@ -157,7 +157,7 @@ impl Tracing {
         if let Ok(trace) = self.trace(id) {
             trace.state.finish_end();
             if let Some(shares) = &mut trace.quota {
-                shares.until_ended = None;
+                shares.charge_until_ended = None;
             }
             trace.signal.end();
         }
@@ -165,7 +165,7 @@ impl Tracing {
 
     /// Removes an ended process from the list of processes if the process is in no trace, and
     /// returns the process.
-    pub(super) fn take_unreferenced(&mut self, key: u64) -> Option<KBox<Process>> {
+    pub(super) fn take_unreferenced_process(&mut self, key: u64) -> Option<KBox<Process>> {
         let at = self.index_of(key)?;
         let ended = self.processes.get(at)?.has_ended();
         if !ended || self.traces.iter().any(|trace| trace.set(key).is_some()) {
@@ -178,7 +178,7 @@ impl Tracing {
     /// charged to the user of the first trace in `traces` whose quota allows it. The process is
     /// removed from the traces that precede this trace in the list, because their quotas do not
     /// allow it. It is also removed from each trace whose creator has no permission any more.
-    fn keep_ended(&mut self, key: u64) {
+    fn choose_traces_keeping_ended(&mut self, key: u64) {
         let at = self.index_of(key);
         let Self {
             traces, processes, ..
@@ -189,14 +189,14 @@ impl Tracing {
         let changed = process.have_credentials_changed();
         let mut paid = false;
         for trace in traces.iter_mut().filter(|t| t.set(key).is_some()) {
-            trace.signal.notify();
+            trace.signal.notify_reader();
             let might =
                 |alive: &LiveProcess| trace.permission_check().may_permission_still_hold(alive);
             if changed && !process.live().is_some_and(might) {
-                trace.deny(key);
+                trace.remove_denied_process(key);
                 continue;
             }
-            paid = paid || process.charge_trace_owner(trace.payer()).is_ok();
+            paid = paid || process.charge_trace_owner(trace.memory_charge()).is_ok();
             if !paid {
                 trace.drop_process(key);
             }
@@ -206,14 +206,14 @@ impl Tracing {
 
     /// Counts an ended process in each trace that contains the process. If the ended processes of a
     /// trace exceed a limit (count or memory), removes the oldest of them.
-    fn limit_ended(&mut self, key: u64) {
+    fn limit_ended_processes(&mut self, key: u64) {
         let memory = self.process(key).map_or(0, |process| process.memory());
         for at in 0..self.traces.len() {
             if let Some(trace) = self.traces.get_mut(at) {
-                trace.count_ended(key, memory);
+                trace.count_ended_process(key, memory);
             }
-            while let Some(gone) = self.traces.get_mut(at).and_then(|t| t.drop_oldest()) {
-                self.take_unreferenced(gone);
+            while let Some(gone) = self.traces.get_mut(at).and_then(|t| t.drop_oldest_ended()) {
+                self.take_unreferenced_process(gone);
             }
         }
     }

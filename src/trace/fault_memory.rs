@@ -8,7 +8,7 @@ use kernel::sync::Arc;
 
 use crate::buffer::Buffer;
 use crate::buffer_set::BufferSet;
-use crate::page::{Page, GFP_NO_OOM, PAGE};
+use crate::page::{Page, GFP_NO_OOM, PAGE_SIZE};
 use crate::sorted::allocate_list_for_more_than;
 use base::account::MemoryCharge;
 use base::cpu;
@@ -36,8 +36,8 @@ pub(crate) struct BufferParams {
     pub(crate) payer: MemoryCharge,
 }
 
-/// The memory that was allocated for a page fault. The memory is charged to the user that created
-/// the trace.
+/// The memory that was allocated for a page fault. All memory except the list `sets` is charged to
+/// the user that created the trace.
 #[derive(Default)]
 pub(crate) struct FaultMemory {
     pub(crate) sets: KVVec<BufferSet>,
@@ -55,18 +55,20 @@ impl FaultMemory {
         self.trace == 0 || self.trace == trace
     }
 
-    /// Allocates the memory `need`, or returns `EDQUOT` or `ENOMEM`. May sleep.
+    /// Allocates memory of the kind `need`. Returns `EDQUOT` or `ENOMEM` on failure. May sleep.
     pub(crate) fn make(&mut self, need: NeededMemory, terms: &BufferParams) -> Result {
         self.trace = terms.trace;
         match need {
             NeededMemory::SetList(nr) => self.sets = allocate_list_for_more_than(nr)?,
             NeededMemory::BufferSet => {
                 let nr = cpu::nr_cpu_ids();
-                let charge = terms.payer.charge(BufferSet::empty_bytes(nr))?;
+                let charge = terms.payer.charge(BufferSet::bytes_without_buffers(nr))?;
                 self.set = Some((BufferSet::new(0, nr)?, charge));
             }
             NeededMemory::Buffer => {
-                let charge = terms.payer.charge(Buffer::empty_bytes(terms.bytes))?;
+                let charge = terms
+                    .payer
+                    .charge(Buffer::bytes_without_records(terms.bytes))?;
                 let buffer = Buffer::new(terms.bytes, terms.flight)?;
                 self.buffer = Some((Arc::new(buffer, GFP_NO_OOM)?, charge));
             }
@@ -74,7 +76,7 @@ impl FaultMemory {
                 // Charge the page after its allocation, because `Trace::page` counts `page_charge`
                 // as used even if `page` is `None`.
                 let page = Page::new()?;
-                self.page_charge = Some(terms.payer.charge(PAGE)?);
+                self.page_charge = Some(terms.payer.charge(PAGE_SIZE)?);
                 self.page = Some(page);
             }
         }

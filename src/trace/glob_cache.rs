@@ -46,23 +46,25 @@ const GROWTH_FACTOR: usize = 4;
 /// Maximum number of buckets that the lookup of one name probes.
 const MAX_PROBES: usize = 16;
 
-/// A bucket of the hash table. The bucket is free if `length` is 0.
+/// A bucket of the hash table. The bucket is free if `name_length` is 0.
 #[derive(Clone, Copy)]
 struct Bucket {
-    length: u8,
+    name_length: u8,
     wanted: bool,
     name: [u8; MAX_NAME_BYTES],
 }
 
 impl Bucket {
-    const FREE: Self = Self {
-        length: 0,
+    const FREE_BUCKET: Self = Self {
+        name_length: 0,
         wanted: false,
         name: [0; MAX_NAME_BYTES],
     };
 
     fn name(&self) -> &[u8] {
-        self.name.get(..usize::from(self.length)).unwrap_or(&[])
+        self.name
+            .get(..usize::from(self.name_length))
+            .unwrap_or(&[])
     }
 }
 
@@ -71,7 +73,7 @@ impl Bucket {
 #[derive(Default)]
 pub(crate) struct GlobCache {
     buckets: KVVec<Bucket>,
-    used: usize,
+    nr_used_buckets: usize,
     /// Set if a larger hash table could not be allocated, so that the present one keeps its size.
     is_fixed: bool,
     /// The charge for the memory of the hash table, until the cache is dropped.
@@ -87,7 +89,7 @@ impl GlobCache {
     pub(crate) fn new(places: usize, payer: &MemoryCharge) -> Result<Self> {
         let charge = payer.charge(places.wrapping_mul(size_of::<Bucket>()))?;
         let mut table = KVVec::with_capacity(places, GFP_NO_OOM)?;
-        table.resize(places, Bucket::FREE, GFP_NO_OOM)?;
+        table.resize(places, Bucket::FREE_BUCKET, GFP_NO_OOM)?;
         Ok(Self {
             buckets: table,
             _charge: Some(charge),
@@ -110,14 +112,14 @@ impl GlobCache {
         let mut places = self
             .probed_buckets(name)
             .filter_map(|at| self.buckets.get(at));
-        let found = places.find(|place| place.length == 0 || place.name() == name)?;
-        (found.length != 0).then_some(found.wanted)
+        let found = places.find(|place| place.name_length == 0 || place.name() == name)?;
+        (found.name_length != 0).then_some(found.wanted)
     }
 
     /// Adds a name, and whether it matches the globs. If half of the buckets are used, adds nothing
     /// and returns the number of buckets that a larger table needs.
-    pub(crate) fn put(&mut self, name: &[u8], wanted: bool) -> Option<usize> {
-        if self.used.wrapping_mul(2) >= self.buckets.len() {
+    pub(crate) fn insert_name(&mut self, name: &[u8], wanted: bool) -> Option<usize> {
+        if self.nr_used_buckets.wrapping_mul(2) >= self.buckets.len() {
             let larger = match self.buckets.len() {
                 0 => INITIAL_BUCKETS,
                 nr => nr
@@ -130,14 +132,18 @@ impl GlobCache {
             // A concurrent call has already added the same name.
             return None;
         }
-        let free = |at: &usize| self.buckets.get(*at).is_some_and(|place| place.length == 0);
+        let free = |at: &usize| {
+            self.buckets
+                .get(*at)
+                .is_some_and(|place| place.name_length == 0)
+        };
         let at = self.probed_buckets(name).find(free)?;
         if let Some(place) = self.buckets.get_mut(at) {
             for (to, byte) in place.name.iter_mut().zip(name) {
                 *to = *byte;
             }
-            (place.length, place.wanted) = (name.len() as u8, wanted);
-            self.used = self.used.wrapping_add(1);
+            (place.name_length, place.wanted) = (name.len() as u8, wanted);
+            self.nr_used_buckets = self.nr_used_buckets.wrapping_add(1);
         }
         None
     }
@@ -150,8 +156,8 @@ impl GlobCache {
             return larger;
         }
         let before = core::mem::replace(self, larger);
-        for place in before.buckets.iter().filter(|place| place.length != 0) {
-            self.put(place.name(), place.wanted);
+        for place in before.buckets.iter().filter(|place| place.name_length != 0) {
+            self.insert_name(place.name(), place.wanted);
         }
         before
     }

@@ -15,13 +15,13 @@ use crate::reader_signal::ReaderSignal;
 use crate::stats;
 use base::clock::Clock;
 use base::preempt::NoPreempt;
-use base::tracepoint::{Abi, SchedSwitch, SysEnter, SysExit};
 use base::tracepoint::{EventHandler, Probes};
+use base::tracepoint::{SchedSwitch, SysEnter, SysExit, SyscallAbi};
 use base::{cpu, task};
 use protocols::sync::Word;
 
 /// The names and fields of the kernel's own markers, by marker number.
-pub(crate) const MARKERS: [(&[u8], &[u8]); 3] = [
+pub(crate) const KERNEL_MARKERS: [(&[u8], &[u8]); 3] = [
     (
         b"kernel:sched_switch",
         b"prev:u32 next:u32 blocks:u32 prio:s32",
@@ -61,7 +61,7 @@ impl KernelEvents {
             signal,
             paused: Word::new(0),
         })?;
-        let [switch, enter, exit] = MARKERS;
+        let [switch, enter, exit] = KERNEL_MARKERS;
         if wants(switch.0) {
             probes.attach::<SchedSwitch<'_>>()?;
         }
@@ -93,7 +93,7 @@ impl KernelEvents {
         };
         let task = task::current_task_ref();
         if !self.filter.is_empty() {
-            let Some((name, kinds)) = MARKERS.get(usize::from(marker)) else {
+            let Some((name, kinds)) = KERNEL_MARKERS.get(usize::from(marker)) else {
                 return;
             };
             let mut payload = [0u8; 32];
@@ -129,7 +129,7 @@ impl KernelEvents {
             stats::count_lost_kernel_event();
         }
         if due && !self.signal.may_have_unread_data() {
-            self.signal.notify();
+            self.signal.notify_reader();
         }
     }
 }
@@ -155,9 +155,9 @@ impl EventHandler<SysEnter<'_>> for KernelEvents {
         // A text field of a record consists of the bytes of the text and a NUL. Zeros fill the rest
         // of the field's last 64-bit word.
         let abi = match event.abi() {
-            Abi::X86_64 => b"x86_64\0\0",
-            Abi::I386 => b"i386\0\0\0\0",
-            Abi::X32 => b"x32\0\0\0\0\0",
+            SyscallAbi::X86_64 => b"x86_64\0\0",
+            SyscallAbi::I386 => b"i386\0\0\0\0",
+            SyscallAbi::X32 => b"x32\0\0\0\0\0",
         };
         self.write(1, [event.number as u64, u64::from_ne_bytes(*abi)]);
     }

@@ -11,13 +11,13 @@ use crate::helpers;
 
 /// Logs that the current process, or some of its markers, could not be traced. Called in process
 /// context.
-pub(crate) fn log_refused(markers: bool, error: Error) {
-    // SAFETY: The caller is in process context, as `pt_log_refused()` requires.
-    unsafe { helpers::pt_log_refused(markers, error.to_errno()) }
+pub(crate) fn log_refused_tracing(markers: bool, error: Error) {
+    // SAFETY: The caller is in process context, as `pt_log_refused_tracing()` requires.
+    unsafe { helpers::pt_log_refused_tracing(markers, error.to_errno()) }
 }
 
 /// Logs that a process is not traced because the permission to trace it could not be checked.
-pub(crate) fn log_unchecked(leader: &Task, error: Error) {
+pub(crate) fn log_unchecked_permission(leader: &Task, error: Error) {
     // SAFETY: The reference keeps the task alive.
-    unsafe { helpers::pt_log_unchecked(leader.as_ptr(), error.to_errno()) }
+    unsafe { helpers::pt_log_unchecked_permission(leader.as_ptr(), error.to_errno()) }
 }

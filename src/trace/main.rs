@@ -57,7 +57,7 @@ module! {
 /// because each open file holds a reference to the module.
 struct PerfTrace {
     _device: device::TraceDevice,
-    _power: base::power::PowerRegistration<clock::Power>,
+    _power: base::power::PowerRegistration<clock::ClockRestartDetector>,
     _stats: stats::TraceStats,
     _works: base::task::TaskWorks,
 }

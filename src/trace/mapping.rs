@@ -17,36 +17,36 @@ use trace_rules::abi::{self, map, NR_TRACES};
 use crate::children;
 use crate::fault_memory::FaultMemory;
 use crate::helpers;
-use crate::page::PAGE;
+use crate::page::PAGE_SIZE;
 use crate::process_calls::{self, AttachedFile};
 use crate::registry::{Tracing, TRACING};
 use crate::trace::Trace;
 use base::cpu;
 use base::device::{PageFault, Vma};
 
-/// Maps all read-only pages (file offset 0) or all buffers (offset `map::BUFFERS`) of the process
-/// that attached through the file. Returns `EINVAL` for another offset or length, or if the VMA is
-/// not in the address space of the attached process.
+/// Maps all read-only pages (file offset 0) or all buffers (offset `map::BUFFERS`) of the traced
+/// process `attached`. Returns `EINVAL` for another offset or length, or if the VMA is not in the
+/// address space of the attached process.
 pub(super) fn map(
     attached: &AttachedFile,
     vma: &mut Vma,
     ops: &'static bindings::vm_operations_struct,
 ) -> Result {
     let pgoff = vma.pgoff();
-    let writable = pgoff == map::BUFFERS / PAGE as u64;
+    let writable = pgoff == map::BUFFERS / PAGE_SIZE as u64;
     let bytes = match writable {
         true => process_calls::buffer_area_bytes(),
         false => map::READ_BYTES,
     };
     if !(writable || pgoff == 0)
         || vma.bytes() as u64 != bytes
-        || !attached.mm.has_address(vma.mm())
+        || !attached.mm.is_at_address(vma.mm())
     {
         return Err(EINVAL);
     }
     // SAFETY: The mapping is being set up.
     to_result(unsafe { helpers::pt_setup_vma(vma.as_ptr(), ops, writable) })?;
-    let first = process_calls::process_range_offset(attached.key) / PAGE as u64;
+    let first = process_calls::process_range_offset(attached.key) / PAGE_SIZE as u64;
     // SAFETY: The mapping is being set up. The VMA is in no tree of mappings yet, so its file
     // offset may be changed.
     unsafe { (*vma.as_ptr()).vm_pgoff = (pgoff.wrapping_add(first)) as c_ulong };
@@ -63,13 +63,13 @@ fn process_key_of_vma(vma: &Vma) -> u64 {
 
 /// Stores in a mapping the key of the traced process to which the mapping belongs.
 fn set_process_key_of_vma(vma: &mut Vma, key: u64) {
-    vma.set_data(key as usize);
+    vma.set_private_data(key as usize);
 }
 
 /// Adds a mapping to the count of its process's mappings if `more` is true, otherwise subtracts it.
 /// Updates the address at which the process has mapped the read-only pages or the buffers.
 fn count_device_mapping(vma: &Vma, more: bool) {
-    let from = process_calls::offset_within_range(vma.pgoff().wrapping_mul(PAGE as u64));
+    let from = process_calls::offset_within_range(vma.pgoff().wrapping_mul(PAGE_SIZE as u64));
     let piece = usize::from(from >= map::BUFFERS);
     let bytes = match piece {
         0 => map::READ_BYTES,
@@ -96,7 +96,7 @@ pub(super) fn add_copied_mapping(vma: &mut Vma) {
         let child = children::create_forked_child(key, mm);
         // If the parent has ended and attached again, this mapping is not in the child's range of
         // the device file. Pages that were inserted into this mapping would then never be unmapped.
-        let at = vma.pgoff().wrapping_mul(PAGE as u64);
+        let at = vma.pgoff().wrapping_mul(PAGE_SIZE as u64);
         let is_in_range = at.wrapping_sub(process_calls::offset_within_range(at))
             == process_calls::process_range_offset(child);
         set_process_key_of_vma(vma, if is_in_range { child } else { 0 });
@@ -125,7 +125,10 @@ fn attach_child(key: u64) -> bool {
 }
 
 /// Handles a page fault: inserts the page of the faulting address.
-pub(super) fn fault(attached: &AttachedFile, fault: &PageFault<'_>) -> bindings::vm_fault_t {
+pub(super) fn handle_page_fault(
+    attached: &AttachedFile,
+    fault: &PageFault<'_>,
+) -> bindings::vm_fault_t {
     let key = process_key_of_vma(&fault.vma);
     if !attach_child(key) {
         return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
@@ -134,8 +137,8 @@ pub(super) fn fault(attached: &AttachedFile, fault: &PageFault<'_>) -> bindings:
     // SAFETY: The fault is being handled. `page` is a whole page in the direct map, and
     // `pt_setup_vma()` has set `VM_MIXEDMAP`, so that pages can be inserted.
     let put = |page: usize| unsafe { helpers::pt_insert_page(fault.as_ptr(), page) };
-    let place =
-        process_calls::offset_within_range(fault.pgoff.wrapping_mul(PAGE as u64)) / PAGE as u64;
+    let place = process_calls::offset_within_range(fault.pgoff.wrapping_mul(PAGE_SIZE as u64))
+        / PAGE_SIZE as u64;
     insert_page(Some(key), place, nobodys, put).unwrap_or(bindings::vm_fault_reason_VM_FAULT_SIGBUS)
 }
 
@@ -153,14 +156,14 @@ fn insert_page<T>(
     nobodys: usize,
     put: impl FnOnce(usize) -> T,
 ) -> Option<T> {
-    if place < map::READ_BYTES / PAGE as u64 {
+    if place < map::READ_BYTES / PAGE_SIZE as u64 {
         let mut all = TRACING.lock();
-        let zeroes = all.zeroes.as_ref()?.address();
+        let zeroes = all.zero_page.as_ref()?.address();
         let page = key.and_then(|key| read_page(&mut all, key, place as usize));
         return Some(put(page.unwrap_or(zeroes)));
     }
-    let place = place.checked_sub(map::BUFFERS / PAGE as u64)?;
-    let pages = 1u64 << (abi::BUFFER_STRIDE_SHIFT - PAGE.ilog2());
+    let place = place.checked_sub(map::BUFFERS / PAGE_SIZE as u64)?;
+    let pages = 1u64 << (abi::BUFFER_STRIDE_SHIFT - PAGE_SIZE.ilog2());
     let (buffer, number) = (place / pages, (place % pages) as usize);
     let slot = buffer.checked_div(cpu::nr_cpu_ids().into())?;
     let cpu = buffer.wrapping_sub(slot.wrapping_mul(cpu::nr_cpu_ids().into())) as usize;
@@ -216,7 +219,7 @@ fn joined_trace(all: &mut Tracing, key: u64, slot: usize) -> Option<(u64, &mut K
 /// Returns the address of a page that a process maps read-only: its control page, a page of its
 /// marker words, or the filter of a trace.
 fn read_page(all: &mut Tracing, key: u64, place: usize) -> Option<usize> {
-    let filters = map::FILTERS as usize / PAGE;
+    let filters = map::FILTERS as usize / PAGE_SIZE;
     let at = all.index_of(key)?;
     let Some(slot) = place.checked_sub(filters).filter(|slot| *slot < NR_TRACES) else {
         return all.processes.get(at)?.page(place);

@@ -27,10 +27,10 @@ impl RegisteredMarker {
     /// Copies a marker that a process registers. Returns `EINVAL` if the marker's name or fields
     /// are invalid, or `ENOMEM`. May sleep.
     pub(crate) fn new(marker: &Marker) -> Result<Self> {
-        let (name, fields) = checked_marker_texts(marker)?;
+        let (name, fields) = checked_name_and_fields(marker)?;
         Ok(Self {
-            name: copy(name)?,
-            fields: copy(fields)?,
+            name: copy_bytes(name)?,
+            fields: copy_bytes(fields)?,
         })
     }
 
@@ -72,7 +72,7 @@ pub(crate) fn marker(name: &[u8], fields: &[u8], number: usize) -> Marker {
 /// Returns the name and the fields of a marker that a process registers. Returns `EINVAL` if the
 /// name or the fields are invalid, or if the name starts with `kernel:`, the prefix of kernel
 /// markers.
-fn checked_marker_texts(marker: &Marker) -> Result<(&[u8], &[u8])> {
+fn checked_name_and_fields(marker: &Marker) -> Result<(&[u8], &[u8])> {
     let name = filter::text(&marker.name).ok_or(EINVAL)?;
     let fields = filter::text(&marker.fields).ok_or(EINVAL)?;
     let kernels = name.starts_with(b"kernel:");
@@ -83,7 +83,7 @@ fn checked_marker_texts(marker: &Marker) -> Result<(&[u8], &[u8])> {
 }
 
 /// Returns a copy of `bytes`, or `ENOMEM`.
-fn copy(bytes: &[u8]) -> Result<KVec<u8>> {
+fn copy_bytes(bytes: &[u8]) -> Result<KVec<u8>> {
     let mut copy = KVec::with_capacity(bytes.len(), GFP_KERNEL_ACCOUNT)?;
     copy.extend_from_slice(bytes, GFP_KERNEL_ACCOUNT)?;
     Ok(copy)
@@ -94,7 +94,7 @@ fn copy(bytes: &[u8]) -> Result<KVec<u8>> {
 pub(crate) struct MarkerMemory {
     pub(crate) markers: KVVec<Arc<RegisteredMarker>>,
     pub(crate) refs: KVVec<u32>,
-    pub(crate) order: KVVec<u16>,
+    pub(crate) sorted_marker_numbers: KVVec<u16>,
     pub(crate) page: Option<Page>,
 }
 
@@ -105,7 +105,7 @@ impl MarkerMemory {
         Ok(Self {
             markers: allocate_list_for_more_than(nr)?,
             refs: allocate_list_for_more_than(nr)?,
-            order: allocate_list_for_more_than(nr)?,
+            sorted_marker_numbers: allocate_list_for_more_than(nr)?,
             page: Some(Page::new()?),
         })
     }

@@ -47,7 +47,7 @@ impl Tracing {
             let Some(has) = trace.glob_cache.find(&known.name) else {
                 return CachedBitsScan::Unmatched(number, known.clone());
             };
-            set_wanted(trace, process, wishes, (number, has));
+            set_marker_bit_for_trace(trace, process, wishes, (number, has));
             number = number.wrapping_add(1);
             if number.wrapping_sub(from) >= MAX_VISITS_PER_LOCK_HOLD {
                 return CachedBitsScan::Pending(number);
@@ -68,9 +68,9 @@ impl Tracing {
         answer: (usize, bool),
     ) -> Option<(usize, MemoryCharge)> {
         let (trace, process) = self.trace_and_process(wishes.id, key)?;
-        set_wanted(trace, process, wishes, answer);
-        let larger = trace.glob_cache.put(&known.name, answer.1)?;
-        Some((larger, trace.payer().empty()))
+        set_marker_bit_for_trace(trace, process, wishes, answer);
+        let larger = trace.glob_cache.insert_name(&known.name, answer.1)?;
+        Some((larger, trace.memory_charge().empty()))
     }
 }
 
@@ -80,7 +80,7 @@ pub(crate) fn set_marker_bits(key: u64, number: usize, known: &RegisteredMarker)
     let mut after = 0u64;
     loop {
         let all = TRACING.lock();
-        let found = all.trace_of(key, after, |trace, process| trace.has_live(process));
+        let found = all.next_trace_where(key, after, |trace, process| trace.has_live(process));
         let said = |trace: &Trace| (trace.trace_globs(), trace.glob_cache.find(&known.name));
         let Some((wishes, said)) = found.map(|(trace, _)| said(trace)) else {
             return;
@@ -91,7 +91,7 @@ pub(crate) fn set_marker_bits(key: u64, number: usize, known: &RegisteredMarker)
             Some(has) => {
                 let mut all = TRACING.lock();
                 if let Some((trace, process)) = all.trace_and_process(wishes.id, key) {
-                    set_wanted(trace, process, &wishes, (number, has));
+                    set_marker_bit_for_trace(trace, process, &wishes, (number, has));
                 }
             }
             None => match_marker(&wishes, key, number, known),
@@ -138,7 +138,7 @@ fn match_marker(wishes: &TraceGlobs, key: u64, number: usize, known: &Registered
     let before = match made {
         Ok(made) => {
             let before = trace.glob_cache.grow(made);
-            trace.glob_cache.put(&known.name, answer.1);
+            trace.glob_cache.insert_name(&known.name, answer.1);
             Some(before)
         }
         Err(_) => {
@@ -151,7 +151,12 @@ fn match_marker(wishes: &TraceGlobs, key: u64, number: usize, known: &Registered
 }
 
 /// Sets or clears a marker's bit for a trace.
-fn set_wanted(trace: &Trace, process: &Process, wishes: &TraceGlobs, (number, has): (usize, bool)) {
+fn set_marker_bit_for_trace(
+    trace: &Trace,
+    process: &Process,
+    wishes: &TraceGlobs,
+    (number, has): (usize, bool),
+) {
     // Do nothing if the trace was paused or resumed after the globs were copied: the call that
     // paused or resumed the trace also sets the bits of all markers.
     let same = wishes.is_paused() == trace.has_flag(flag::PAUSED);
@@ -160,6 +165,6 @@ fn set_wanted(trace: &Trace, process: &Process, wishes: &TraceGlobs, (number, ha
         .slot()
         .filter(|_| same && trace.has_live(process))
     {
-        process.set_wanted(number, slot, has && !wishes.is_paused());
+        process.set_marker_bit_if_registered(number, slot, has && !wishes.is_paused());
     }
 }

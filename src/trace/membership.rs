@@ -72,7 +72,7 @@ pub(crate) fn join_traces(key: u64) {
         let could = |trace: &Trace, process: &Process| trace.may_join(process);
         let found = TRACING
             .lock()
-            .trace_of(key, after, could)
+            .next_trace_where(key, after, could)
             .map(permission_query);
         let Some((asks, leader)) = found.flatten() else {
             return;
@@ -92,9 +92,9 @@ pub(crate) fn join_traces(key: u64) {
 /// the cache.
 ///
 /// Processes that attach during the call add themselves to the trace ([`join_traces`]), and this
-/// function skips them. If it did not skip them, the call would not end while processes attach
-/// faster than the function adds them.
-pub(super) fn add_processes(id: u64) {
+/// function skips such processes. Otherwise this function would not return while new processes
+/// attach faster than it adds them to the trace.
+pub(super) fn add_joinable_processes(id: u64) {
     let mut after = 0u64;
     let mut call = LockYielder::new();
     let end = TRACING.lock().next_key;

@@ -14,9 +14,9 @@ use kernel::prelude::*;
 use crate::helpers;
 
 /// Size of a page in bytes.
-pub(crate) const PAGE: usize = protocols::PAGE_SIZE;
+pub(crate) const PAGE_SIZE: usize = protocols::PAGE_SIZE;
 
-/// Flags for memory that page faults of traced processes allocate: if memory is short, the
+/// GFP flags for code that can run in a page fault of a traced process: if memory is short, the
 /// allocation fails, and the OOM killer is not invoked.
 // SAFETY: `Flags` has one field, a `u32` of any value, and `transmute` checks the size.
 pub(crate) const GFP_NO_OOM: Flags =
@@ -66,7 +66,7 @@ impl Page {
     /// sees the new value sees all earlier stores. Does nothing if `word` is beyond the end of the
     /// page.
     pub(crate) fn put(&self, word: usize, value: u32) {
-        if word < PAGE / 4 {
+        if word < PAGE_SIZE / 4 {
             // SAFETY: The word is within the page and aligned, and shared words are accessed
             // atomically only.
             let word = unsafe { AtomicU32::from_ptr(self.0.as_ptr().cast::<u32>().add(word)) };
@@ -78,7 +78,7 @@ impl Page {
 
     /// Returns the 32-bit word with index `word`, or 0 if `word` is beyond the end of the page.
     pub(crate) fn get(&self, word: usize) -> u32 {
-        if word >= PAGE / 4 {
+        if word >= PAGE_SIZE / 4 {
             return 0;
         }
         // SAFETY: The word is within the page and aligned, and shared words are accessed atomically
@@ -92,7 +92,11 @@ impl Page {
         // SAFETY: At most a page is copied. `&mut self` excludes other accesses by the kernel, and
         // the page is not mapped yet.
         unsafe {
-            core::ptr::copy_nonoverlapping(bytes.as_ptr(), self.0.as_ptr(), bytes.len().min(PAGE))
+            core::ptr::copy_nonoverlapping(
+                bytes.as_ptr(),
+                self.0.as_ptr(),
+                bytes.len().min(PAGE_SIZE),
+            )
         }
     }
 }

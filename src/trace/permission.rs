@@ -15,7 +15,7 @@ use trace_rules::sorted::{search_limited, LimitedSearch, MAX_VISITS_PER_LOCK_HOL
 
 use crate::buffer_set::BufferSet;
 use crate::lock_yielder::LockYielder;
-use crate::log::log_unchecked;
+use crate::log::log_unchecked_permission;
 use crate::process::Process;
 use crate::process_memory::LiveProcess;
 use crate::registry::{Tracing, TRACING};
@@ -27,7 +27,7 @@ use base::task::has_fatal_signal;
 pub(crate) struct PermissionCheck {
     pub(crate) id: u64,
     /// The credentials of the trace's creator.
-    pub(crate) maker: ARef<Credential>,
+    pub(crate) creator_credentials: ARef<Credential>,
     /// True if the trace's creator may trace all processes, so that nothing is checked.
     pub(crate) allows_all: bool,
     /// True if the permission to stop the process (ptrace attach) is needed too, because threads of
@@ -50,7 +50,7 @@ impl PermissionCheck {
         if self.allows_all {
             return Ok(());
         }
-        access::check_access_as(&self.maker, leader, self.attach)
+        access::check_access_as(&self.creator_credentials, leader, self.attach)
     }
 
     /// Returns whether the trace's creator may still read a process that is in the trace. Returns
@@ -65,14 +65,23 @@ impl PermissionCheck {
         if self.allows_all {
             return Ok(true);
         }
-        access::is_access_allowed(access::check_access_as(&self.maker, leader, false))
+        access::is_access_allowed(access::check_access_as(
+            &self.creator_credentials,
+            leader,
+            false,
+        ))
     }
 
     /// Returns whether the trace's creator may trace the program that the process ran at the last
     /// permission check. Only the rules of ptrace are applied, and the security modules are not
     /// asked. Used after the process has ended or has executed another program.
     pub(crate) fn may_permission_still_hold(&self, alive: &LiveProcess) -> bool {
-        self.allows_all || access::ptrace_rule_allows_cred(&self.maker, &alive.leader, &alive.seen)
+        self.allows_all
+            || access::ptrace_rule_allows_cred(
+                &self.creator_credentials,
+                &alive.leader,
+                &alive.access_snapshot,
+            )
     }
 }
 
@@ -80,8 +89,8 @@ impl Trace {
     /// Returns whether the caller may use the trace without `CAP_PERFMON`. The caller must have all
     /// rights of the trace's creator. The trace must not record the processes of all users, and
     /// must have no buffers for kernel events.
-    fn is_own(&self) -> bool {
-        access::has_rights_of(self.payer().user())
+    fn is_usable_without_perfmon(&self) -> bool {
+        access::caller_has_rights_of(self.memory_charge().user())
             && !self.has_flag(flag::ALL_USERS)
             && self.set(KEY_KERNEL).is_none()
     }
@@ -90,7 +99,7 @@ impl Trace {
     pub(crate) fn permission_check(&self) -> PermissionCheck {
         PermissionCheck {
             id: self.id,
-            maker: self.maker(),
+            creator_credentials: self.creator_credentials(),
             // `CAP_PERFMON` does not include the right to make other processes wait.
             allows_all: self.has_flag(flag::ALL_USERS) && !self.has_flag(flag::WAIT),
             attach: self.has_flag(flag::WAIT),
@@ -113,7 +122,7 @@ pub(super) fn may_trace_leader(asks: &PermissionCheck, leader: &Task) -> bool {
     let checked = asks.check(leader);
     if asks.attach && checked == Err(EPERM) {
         if let Ok(trace) = TRACING.lock().trace(asks.id) {
-            trace.count_denied();
+            trace.count_denied_process();
         }
     }
     access::is_access_allowed(checked).unwrap_or_else(|error| {
@@ -121,9 +130,9 @@ pub(super) fn may_trace_leader(asks: &PermissionCheck, leader: &Task) -> bool {
         // creation of the trace ends early.
         if error != EINTR {
             if let Ok(trace) = TRACING.lock().trace(asks.id) {
-                trace.count_missed();
+                trace.count_untraced();
             }
-            log_unchecked(leader, error);
+            log_unchecked_permission(leader, error);
         }
         false
     })
@@ -135,11 +144,11 @@ pub(super) fn may_trace_leader(asks: &PermissionCheck, leader: &Task) -> bool {
 /// If the credentials or the dumpability of the process have changed since the permission was last
 /// checked, the permission is checked once more. The data were copied before this check, so changes
 /// after the check do not matter. Returns `EINTR` or `ENOMEM` if the check could not be made.
-pub(crate) fn may_read(id: u64, key: u64) -> Result<bool> {
+pub(crate) fn may_read_process_data(id: u64, key: u64) -> Result<bool> {
     let mut from = 0u64;
     let mut call = LockYielder::new();
     loop {
-        let found = TRACING.lock().changed(id, key, from);
+        let found = TRACING.lock().find_changed_credentials(id, key, from);
         from = match found {
             LimitedSearch::Found((changed, leader)) => {
                 recheck_trace_permissions(changed, &leader)?;
@@ -161,19 +170,19 @@ pub(crate) fn may_read(id: u64, key: u64) -> Result<bool> {
 /// trace's creator may have lost the permission for new data. The caller does not hold `TRACING`.
 /// Returns `EINTR` or `ENOMEM` if the check could not be made.
 fn recheck_trace_permissions(key: u64, leader: &Task) -> Result {
-    // Take the snapshot of the credentials before the check, so that [`Tracing::changed`] notices a
-    // change during the check.
+    // Take the snapshot of the credentials before the check, so that
+    // [`Tracing::find_changed_credentials`] notices a change during the check.
     let seen = AccessSnapshot::of_task(leader)?;
     let mut after = 0u64;
     loop {
         let found = TRACING
             .lock()
-            .trace_with(key, after)
+            .next_trace_with_process(key, after)
             .map(|(trace, _)| trace.permission_check());
         let Some(asks) = found else { break };
         after = asks.id;
         if !asks.recheck(leader)? {
-            TRACING.lock().deny(asks.id, key);
+            TRACING.lock().remove_denied_process(asks.id, key);
         }
     }
     TRACING.lock().record_permission_check(key, seen);
@@ -207,7 +216,7 @@ pub(super) fn may_still_trace_process(key: u64, id: u64, anyhow: bool) -> Result
     if asks.recheck(&leader)? {
         return Ok(());
     }
-    TRACING.lock().deny(id, key);
+    TRACING.lock().remove_denied_process(id, key);
     Err(ENOENT)
 }
 
@@ -215,7 +224,12 @@ impl Tracing {
     /// Searches for a process whose credentials or dumpability have changed since the permission to
     /// trace it was checked. In a shared trace, finds the process with the lowest key that is
     /// `from` or higher. In a trace that is not shared, only the process `key` can be the result.
-    fn changed(&self, id: u64, key: u64, from: u64) -> LimitedSearch<(u64, ARef<Task>)> {
+    fn find_changed_credentials(
+        &self,
+        id: u64,
+        key: u64,
+        from: u64,
+    ) -> LimitedSearch<(u64, ARef<Task>)> {
         let have_credentials_changed = |key: u64| {
             let process = self.processes.get(self.index_of(key)?)?;
             let changed = !process.has_ended() && process.have_credentials_changed();
@@ -247,13 +261,13 @@ impl Tracing {
             .is_ok_and(|process| !process.record_permission_check(seen))
         {
             let mut after = 0u64;
-            while let Some((trace, process)) = self.trace_with(key, after) {
+            while let Some((trace, process)) = self.next_trace_with_process(key, after) {
                 let might = process
                     .live()
                     .is_some_and(|alive| trace.permission_check().may_permission_still_hold(alive));
                 after = trace.id;
                 if !might {
-                    self.deny(after, key);
+                    self.remove_denied_process(after, key);
                 }
             }
         }
@@ -261,11 +275,11 @@ impl Tracing {
 
     /// Removes a process from a trace whose creator has no permission to trace the process any
     /// more.
-    fn deny(&mut self, id: u64, key: u64) {
+    fn remove_denied_process(&mut self, id: u64, key: u64) {
         let Some((trace, process)) = self.trace_and_process(id, key) else {
             return;
         };
-        trace.deny(key);
+        trace.remove_denied_process(key);
         if let Some(slot) = trace.state.slot() {
             process.clear_slot_bits(slot);
             process.record_in_slot(slot, false);
@@ -274,7 +288,7 @@ impl Tracing {
             process.unmap_slot_pages(slot);
         }
         // If the process has ended and was in no other trace, remove the process from the list.
-        self.take_unreferenced(key);
+        self.take_unreferenced_process(key);
     }
 }
 
@@ -295,8 +309,8 @@ impl Caller {
     }
 
     /// Returns whether the caller may open a trace.
-    pub(super) fn may_open(&self, trace: &Trace) -> bool {
-        self.capable || trace.is_own()
+    pub(super) fn may_open_trace(&self, trace: &Trace) -> bool {
+        self.capable || trace.is_usable_without_perfmon()
     }
 
     /// Returns whether the caller may trace the process with this thread-group leader. Returns

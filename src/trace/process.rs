@@ -4,8 +4,8 @@
 //! events it has to write.
 //!
 //! ```text
-//!    ATTACH             end            take_unreferenced
-//!   --------> attached -----> ended -------------------> freed
+//!    ATTACH             end            take_unreferenced_process
+//!   --------> attached -----> ended ---------------------------> freed
 //!                ^
 //!    fork()      | attach_child
 //!   --------> unattached: a child that has not accessed its mappings yet
@@ -26,10 +26,10 @@ use trace_rules::abi::{self, flag, Control, NR_MARKERS, NR_TRACES};
 use crate::child_memory::ForkedChildMemory;
 use crate::clock::trace_clock;
 use crate::marker::{MarkerMemory, RegisteredMarker};
-use crate::page::{Page, PAGE};
+use crate::page::{Page, PAGE_SIZE};
 use crate::process_memory::{
     count_process_of_caller, max_processes_per_user, process_range_start, LiveProcess,
-    PlaceholderPage, ProcessPages, PAGES, WORDS,
+    PlaceholderPage, ProcessPages, NR_MARKER_PAGES, WORDS_PER_PAGE,
 };
 use crate::sorted::move_to_larger_list;
 use base::access::{AccessSnapshot, Identity};
@@ -69,26 +69,27 @@ pub(crate) struct Process {
     /// The unique number of the process, which is never used again.
     pub(crate) key: u64,
     /// The user and the name of the process.
-    pub(crate) who: Identity,
+    pub(crate) identity: Identity,
     /// The thread-group ID of the process.
     pub(crate) pid: Pid,
     /// The address of the process's `mm_struct`, only used for comparison.
     pub(crate) mm: usize,
     /// The key that selects the range of the process in the device file. If the process has
-    /// attached itself, `base_key` is equal to `key`. A child of fork() has its parent's
-    /// `base_key`.
-    pub(crate) base_key: u64,
+    /// attached itself, `range_key` is equal to `key`. A child of fork() has its parent's
+    /// `range_key`.
+    pub(crate) range_key: u64,
     /// The copies of the perftrace library in the process.
     pub(crate) threads: LibraryCopies,
     /// The thread id in the `struct perftrace_thread` that the process inherited at fork(): the id
     /// of the thread that called fork(), in the thread's PID namespace. 0 if the structure was
     /// cleared, or if the parent was not a traced process.
     pub(crate) forked_by: u32,
-    /// True for a child of fork() whose `who`, `pid` and `live` are those of its parent, because
-    /// the child did not exist yet when they were recorded.
+    /// True for a child of fork() whose `identity`, `pid` and `live` are those of its parent,
+    /// because the child did not exist yet when they were recorded.
     pub(crate) has_parents_identity: bool,
-    /// The thread-group leader. `Tracing::keep_ended` sets `live` to `None` when the process has
-    /// ended: the leader's task, signals and credentials need more memory than all other fields.
+    /// The thread-group leader. `Tracing::choose_traces_keeping_ended` sets `live` to `None` when
+    /// the process has ended: the leader's task, signals and credentials need more memory than all
+    /// other fields.
     live: Option<LiveProcess>,
     /// Bit mask of the slots whose traces the process is in.
     slots: u32,
@@ -107,7 +108,7 @@ pub(crate) struct Process {
     /// Number of mappings of the device in the process.
     pub(crate) nr_mappings: u32,
     /// The addresses of the mappings of all read-only pages and of all buffers, or 0.
-    pub(crate) pieces: [u64; 2],
+    pub(crate) piece_addresses: [u64; 2],
     /// The markers of the process, by number.
     pub(crate) markers: KVVec<Arc<RegisteredMarker>>,
     /// The number of registrations of each marker. A marker whose registrations were all removed
@@ -115,13 +116,13 @@ pub(crate) struct Process {
     refs: KVVec<u32>,
     /// The numbers of the markers, sorted by the markers' names and fields. With 4,096 markers, the
     /// sorted list keeps the search for a marker short while `TRACING` is held.
-    order: KVVec<u16>,
+    sorted_marker_numbers: KVVec<u16>,
     /// The control page of the process. `control` and `words` are `None` after the process has
     /// ended, and in a child of fork() that has not accessed its mappings yet.
     control: Option<Page>,
     /// The pages of marker words, one 32-bit word for each marker: bit t of the word is set if the
     /// trace in slot t records the marker's events.
-    words: [Option<Page>; PAGES],
+    words: [Option<Page>; NR_MARKER_PAGES],
     /// The placeholder page of the process. A child of fork() gets a placeholder page of its own,
     /// because the child must not see data of the parent.
     placeholder: Option<Arc<PlaceholderPage>>,
@@ -129,22 +130,22 @@ pub(crate) struct Process {
     charge: MemoryCharge,
     /// Counts the process in a user's quota of processes. After the process has ended, this user is
     /// the owner of the trace that keeps the process. `None` if the process will be dropped.
-    share: Option<ResourceCharge>,
+    quota_charge: Option<ResourceCharge>,
 }
 
 impl Process {
     /// Number of bytes that are charged for a process without markers.
-    const BYTES: usize = size_of::<Self>().saturating_add(2 * PAGE);
+    const BYTES: usize = size_of::<Self>().saturating_add(2 * PAGE_SIZE);
 
     /// Creates the state of the calling process, or returns `ENOSPC`, `EDQUOT`, `ESRCH` or
     /// `ENOMEM`. May sleep.
     pub(crate) fn new(key: u64, mm: &Mm, mapping: Mapping, shared: bool) -> Result<Self> {
-        let share = count_process_of_caller()?;
+        let quota_charge = count_process_of_caller()?;
         let awake = ProcessPages::new(key, None, trace_clock())?;
         let charge = MemoryCharge::of_caller(Self::BYTES.wrapping_add(awake.pid.bytes()))?;
         Ok(Self {
             key,
-            who: awake.who,
+            identity: awake.identity,
             pid: awake.pid,
             mm: mm.address(),
             mapping: Some(mapping),
@@ -153,20 +154,20 @@ impl Process {
             began: awake.began,
             files: 1,
             nr_mappings: 0,
-            pieces: [0, 0],
+            piece_addresses: [0, 0],
             markers: KVVec::new(),
             refs: KVVec::new(),
-            base_key: key,
+            range_key: key,
             threads: [(0, 0); MAX_LIBRARY_COPIES],
             forked_by: 0,
             has_parents_identity: false,
             live: Some(awake.live),
             slots: 0,
             mapped_slots: 0,
-            order: KVVec::new(),
+            sorted_marker_numbers: KVVec::new(),
             control: Some(awake.control),
             charge,
-            share: Some(share),
+            quota_charge: Some(quota_charge),
             words: awake.words,
             placeholder: Some(awake.placeholder),
         })
@@ -182,7 +183,7 @@ impl Process {
     pub(crate) fn child(&self, key: u64, mm: usize, room: ForkedChildMemory) -> Self {
         let mut child = Self {
             key,
-            who: self.who,
+            identity: self.identity,
             pid: room.pid,
             mm,
             mapping: self.mapping,
@@ -191,26 +192,26 @@ impl Process {
             began: self.began,
             files: 1,
             nr_mappings: 0,
-            pieces: [0, 0],
+            piece_addresses: [0, 0],
             markers: room.markers,
             refs: room.refs,
-            base_key: self.base_key,
+            range_key: self.range_key,
             threads: self.threads,
             // If the parent is a child of fork() whose `struct perftrace_thread` is not cleared
             // yet, the new child inherits the same thread id as the parent.
             forked_by: match self.forked_by {
-                0 => task::thread_number(),
+                0 => task::current_tid_in_own_namespace(),
                 inherited => inherited,
             },
             has_parents_identity: true,
             live: Some(room.live),
             slots: 0,
             mapped_slots: 0,
-            order: room.order,
+            sorted_marker_numbers: room.sorted_marker_numbers,
             control: None,
             charge: room.charge,
-            share: Some(room.share),
-            words: [const { None }; PAGES],
+            quota_charge: Some(room.quota_charge),
+            words: [const { None }; NR_MARKER_PAGES],
             placeholder: None,
         };
         for known in &self.markers {
@@ -219,8 +220,8 @@ impl Process {
         for refs in &self.refs {
             let _ = child.refs.push_within_capacity(*refs);
         }
-        for number in &self.order {
-            let _ = child.order.push_within_capacity(*number);
+        for number in &self.sorted_marker_numbers {
+            let _ = child.sorted_marker_numbers.push_within_capacity(*number);
         }
         child
     }
@@ -232,9 +233,9 @@ impl Process {
 
     /// Replaces the identity that a child of fork() has from its parent. Does nothing if the child
     /// already has an identity of its own.
-    pub(crate) fn identify_child(&mut self, who: Identity, pid: Pid, live: LiveProcess) {
+    pub(crate) fn identify_child(&mut self, identity: Identity, pid: Pid, live: LiveProcess) {
         if core::mem::take(&mut self.has_parents_identity) {
-            self.who = who;
+            self.identity = identity;
             self.pid = pid;
             self.live = Some(live);
         }
@@ -247,7 +248,7 @@ impl Process {
             return false;
         }
         self.has_parents_identity = false;
-        self.who = awake.who;
+        self.identity = awake.identity;
         self.pid = awake.pid;
         self.live = Some(awake.live);
         self.began = awake.began;
@@ -260,7 +261,7 @@ impl Process {
     /// Changes by one the number of files by which a copy of the library has attached: up if `more`
     /// is true, otherwise down. `at` is the offset of the copy's `struct perftrace_thread`. Does
     /// nothing if `at` is 0.
-    pub(crate) fn count_thread(&mut self, at: i64, more: bool) {
+    pub(crate) fn count_library_file(&mut self, at: i64, more: bool) {
         let mut copies = self.threads.iter_mut();
         let known = copies.find(|(known, files)| *known == at && *files != 0);
         match (known, more) {
@@ -306,17 +307,21 @@ impl Process {
         let bytes = u64::from(cpu::nr_cpu_ids()) << abi::BUFFER_STRIDE_SHIFT;
         let at = |from: u64, each: u64| {
             let within = (slot as u64).wrapping_mul(each).wrapping_add(from);
-            process_range_start(self.base_key).wrapping_add(within)
+            process_range_start(self.range_key).wrapping_add(within)
         };
         mapping.unmap(at(abi::map::BUFFERS, bytes), bytes);
-        mapping.unmap(at(abi::map::FILTERS, PAGE as u64), PAGE as u64);
+        mapping.unmap(at(abi::map::FILTERS, PAGE_SIZE as u64), PAGE_SIZE as u64);
     }
 
     /// Returns whether the credentials or the dumpability of the process have changed since the
     /// permission to trace it was last checked.
     pub(crate) fn have_credentials_changed(&self) -> bool {
         let alive = self.live.as_ref();
-        alive.is_some_and(|alive| !alive.seen.was_unchanged_until_exec(&alive.leader))
+        alive.is_some_and(|alive| {
+            !alive
+                .access_snapshot
+                .was_unchanged_until_exec(&alive.leader)
+        })
     }
 
     /// Returns the leader of the process, and the process's credentials and dumpability at the last
@@ -337,9 +342,9 @@ impl Process {
         let Some(alive) = &mut self.live else {
             return true;
         };
-        let same = seen.runs_same_program(&alive.leader, &alive.seen);
+        let same = seen.runs_same_program(&alive.leader, &alive.access_snapshot);
         if same {
-            alive.seen = seen;
+            alive.access_snapshot = seen;
         }
         same
     }
@@ -373,8 +378,8 @@ impl Process {
         self.placeholder = None;
         let words = self.words.iter_mut().filter_map(Option::take).count();
         let pages = words.wrapping_add(usize::from(self.control.take().is_some()));
-        let order = core::mem::replace(&mut self.order, KVVec::new());
-        let bytes = pages.wrapping_mul(PAGE);
+        let order = core::mem::replace(&mut self.sorted_marker_numbers, KVVec::new());
+        let bytes = pages.wrapping_mul(PAGE_SIZE);
         self.charge
             .uncharge(bytes.wrapping_add(order.len().wrapping_mul(2)));
         true
@@ -393,8 +398,8 @@ impl Process {
         let charge = payer.charge(self.charge.bytes())?;
         // Drop the old quota count before the new one is created. If the trace's owner is the user
         // of the process, two counts of the process could exceed the user's limit.
-        self.share = None;
-        self.share = Some(ResourceCharge::of_user(
+        self.quota_charge = None;
+        self.quota_charge = Some(ResourceCharge::of_user(
             payer.user(),
             Resource::PFC_PROCESSES,
             max_processes_per_user(),
@@ -450,14 +455,17 @@ impl Process {
 
     /// Sets or clears the bit of a marker for a slot.
     fn set_marker_bit(&self, number: usize, slot: usize, on: bool) {
-        let page = self.words.get(number / WORDS).and_then(Option::as_ref);
+        let page = self
+            .words
+            .get(number / WORDS_PER_PAGE)
+            .and_then(Option::as_ref);
         let (Some(page), true) = (page, slot < NR_TRACES) else {
             return;
         };
-        let (word, bit) = (page.get(number % WORDS), 1u32 << slot);
+        let (word, bit) = (page.get(number % WORDS_PER_PAGE), 1u32 << slot);
         let new = if on { word | bit } else { word & !bit };
         if new != word {
-            page.put(number % WORDS, new);
+            page.put(number % WORDS_PER_PAGE, new);
         }
     }
 
@@ -476,12 +484,12 @@ impl Process {
         room: &mut MarkerMemory,
     ) -> Result<(usize, bool)> {
         let (name, fields) = (&new.name, &new.fields);
-        let found = self.order.binary_search_by(|number| {
+        let found = self.sorted_marker_numbers.binary_search_by(|number| {
             let known = self.markers.get(usize::from(*number));
             known.map_or(Ordering::Greater, |known| known.cmp(name, fields))
         });
         let number = match found {
-            Ok(place) => usize::from(*self.order.get(place).ok_or(EINVAL)?),
+            Ok(place) => usize::from(*self.sorted_marker_numbers.get(place).ok_or(EINVAL)?),
             Err(at) => {
                 let number = self.markers.len();
                 if number >= NR_MARKERS {
@@ -490,24 +498,26 @@ impl Process {
                 if !self.reserve_marker(room) {
                     return Err(EAGAIN);
                 }
-                let place = self.words.get_mut(number / WORDS).ok_or(ENOSPC)?;
+                let place = self.words.get_mut(number / WORDS_PER_PAGE).ok_or(ENOSPC)?;
                 let mut charge = self.charge.charge(new.memory())?;
                 if place.is_none() {
-                    let mut page = self.charge.charge(PAGE)?;
+                    let mut page = self.charge.charge(PAGE_SIZE)?;
                     *place = Some(room.page.take().ok_or(EAGAIN)?);
                     charge.absorb(&mut page);
                     if let Some(mapping) = &self.mapping {
-                        let page = number / WORDS * PAGE;
+                        let page = number / WORDS_PER_PAGE * PAGE_SIZE;
                         let at = abi::map::WORDS.wrapping_add(page as u64);
                         mapping.unmap(
-                            process_range_start(self.base_key).wrapping_add(at),
-                            PAGE as u64,
+                            process_range_start(self.range_key).wrapping_add(at),
+                            PAGE_SIZE as u64,
                         );
                     }
                 }
                 let _ = self.markers.push_within_capacity(new.clone());
                 let _ = self.refs.push_within_capacity(0);
-                let _ = self.order.insert_within_capacity(at, number as u16);
+                let _ = self
+                    .sorted_marker_numbers
+                    .insert_within_capacity(at, number as u16);
                 self.charge.absorb(&mut charge);
                 number
             }
@@ -522,14 +532,17 @@ impl Process {
     fn reserve_marker(&mut self, room: &mut MarkerMemory) -> bool {
         let nr = self.markers.len();
         let fits = |all: [usize; 3]| all.iter().all(|capacity| *capacity > nr);
-        let page = self.words.get(nr / WORDS).is_some_and(Option::is_none);
+        let page = self
+            .words
+            .get(nr / WORDS_PER_PAGE)
+            .is_some_and(Option::is_none);
         if page && room.page.is_none() {
             return false;
         }
         let Self {
             markers,
             refs,
-            order,
+            sorted_marker_numbers: order,
             ..
         } = self;
         if fits([markers.capacity(), refs.capacity(), order.capacity()]) {
@@ -538,7 +551,7 @@ impl Process {
         let made = [
             room.markers.capacity(),
             room.refs.capacity(),
-            room.order.capacity(),
+            room.sorted_marker_numbers.capacity(),
         ];
         if !fits(made) {
             return false;
@@ -546,13 +559,13 @@ impl Process {
         let made = core::mem::take(room);
         move_to_larger_list(markers, made.markers);
         move_to_larger_list(refs, made.refs);
-        move_to_larger_list(order, made.order);
+        move_to_larger_list(order, made.sorted_marker_numbers);
         room.page = made.page;
         true
     }
 
     /// Removes one registration of a marker. Returns `EINVAL` if the marker is not registered.
-    pub(crate) fn unregister(&mut self, number: usize) -> Result {
+    pub(crate) fn unregister_marker(&mut self, number: usize) -> Result {
         let refs = self.refs.get_mut(number).ok_or(EINVAL)?;
         *refs = refs.checked_sub(1).ok_or(EINVAL)?;
         if *refs == 0 {
@@ -565,7 +578,7 @@ impl Process {
 
     /// Sets or clears the bit that says whether the trace in a slot records the events of a marker.
     /// The bit stays clear if the marker has no registration.
-    pub(crate) fn set_wanted(&self, number: usize, slot: usize, wanted: bool) {
+    pub(crate) fn set_marker_bit_if_registered(&self, number: usize, slot: usize, wanted: bool) {
         self.set_marker_bit(number, slot, wanted && self.refs(number) != 0);
     }
 }

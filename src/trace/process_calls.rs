@@ -11,7 +11,7 @@ use trace_rules::abi::{self, flag, Marker, KEY_SHARED, NO_MARKER_NUMBER, NR_TRAC
 
 use crate::children;
 use crate::ends::end_process;
-use crate::log::log_refused;
+use crate::log::log_refused_tracing;
 use crate::marker::{MarkerMemory, RegisteredMarker};
 use crate::marker_bits::set_marker_bits;
 use crate::membership::join_traces;
@@ -31,7 +31,7 @@ use base::{clock, cpu};
 /// the perftrace library in a process opens the device once.
 const MAX_FILES_PER_PROCESS: u32 = 256;
 
-/// The process that attached through a file.
+/// The traced process that called `PERFTRACE_ATTACH` on an open file of the device.
 pub(super) struct AttachedFile {
     pub(super) key: u64,
     pub(super) mm: Mm,
@@ -72,10 +72,10 @@ pub(crate) fn attach(mm: &Mm, mapping: Mapping, shared: bool) -> Result<AttachRe
         let mut all = TRACING.lock();
         let wanted = |trace: &&mut KBox<Trace>| trace.accepts_user(uid, shared);
         for trace in all.traces.iter_mut().filter(wanted) {
-            trace.count_missed();
+            trace.count_untraced();
         }
         drop(all);
-        log_refused(false, *error);
+        log_refused_tracing(false, *error);
     }
     attached
 }
@@ -89,7 +89,7 @@ fn attach_without_counting_failures(
     let key = match children::attach_and_get_current_key(mm) {
         Err(ESRCH) => {
             let mut all = TRACING.lock();
-            all.check_open()?;
+            all.check_not_unloading()?;
             may_attach(&all)?;
             let key = all.next_key;
             all.next_key = key.wrapping_add(1);
@@ -112,7 +112,7 @@ fn attach_without_counting_failures(
     children::attach_probe()?;
     // Allocate the page of zeros before `TRACING` is taken, because waiting for memory may take
     // long.
-    let mut zeroes = Some(Page::new()?);
+    let mut zero_page = Some(Page::new()?);
     let process = Process::new(key, mm, mapping, shared)?;
     let nobodys = process.placeholder().ok_or(ESRCH)?.clone();
     let process = KBox::new(process, GFP_KERNEL_ACCOUNT)?;
@@ -120,10 +120,10 @@ fn attach_without_counting_failures(
         if let Some(key) = all.key_of_mm(mm.address()) {
             return join(all, key, mapping, shared);
         }
-        all.check_open()?;
+        all.check_not_unloading()?;
         may_attach(all)?;
-        if all.zeroes.is_none() {
-            all.zeroes = zeroes.take();
+        if all.zero_page.is_none() {
+            all.zero_page = zero_page.take();
         }
         add(all, process)?;
         Ok((key, [0, 0], nobodys))
@@ -140,7 +140,7 @@ fn attach_without_counting_failures(
 /// process has [`MAX_FILES_PER_PROCESS`] files already, `ENODEV` if the module is about to be
 /// unloaded.
 fn join(all: &mut Tracing, key: u64, mapping: Mapping, shared: bool) -> Result<AttachResult> {
-    all.check_open()?;
+    all.check_not_unloading()?;
     let process = all.live_process(key)?;
     // All files of a process must have the same device node. The module unmaps pages of a process
     // through the device node of the process's first file, even after this file is closed.
@@ -153,7 +153,7 @@ fn join(all: &mut Tracing, key: u64, mapping: Mapping, shared: bool) -> Result<A
     let nobodys = process.placeholder().ok_or(ESRCH)?.clone();
     process.files = process.files.wrapping_add(1);
     process.shared |= shared;
-    Ok((process.key, process.pieces, nobodys))
+    Ok((process.key, process.piece_addresses, nobodys))
 }
 
 /// Returns whether the address space of the process `key` is `mm`.
@@ -167,7 +167,7 @@ pub(crate) fn has_address_space(key: u64, mm: usize) -> bool {
 /// Returns the offset in the device file at which the range of the process `key` begins.
 pub(crate) fn process_range_offset(key: u64) -> u64 {
     let mut all = TRACING.lock();
-    process_range_start(all.process(key).map_or(key, |process| process.base_key))
+    process_range_start(all.process(key).map_or(key, |process| process.range_key))
 }
 
 /// Records that the process `key` has added a mapping of the device at the address `at` or, if
@@ -183,7 +183,7 @@ pub(crate) fn count_device_mapping(key: u64, piece: usize, at: u64, whole: bool,
         true => process.nr_mappings.saturating_add(1),
         false => process.nr_mappings.saturating_sub(1),
     };
-    if let Some(known) = process.pieces.get_mut(piece) {
+    if let Some(known) = process.piece_addresses.get_mut(piece) {
         match one_more {
             // If `whole` is false, the kernel has split a mapping, and the new mapping is one of
             // the parts. After the split of a piece (the read-only pages or the buffers), no
@@ -202,7 +202,7 @@ pub(crate) fn count_device_mapping(key: u64, piece: usize, at: u64, whole: bool,
 /// `at` from the thread pointer.
 pub(crate) fn record_thread_offset(key: u64, at: i64) {
     if let Ok(process) = TRACING.lock().live_process(key) {
-        process.count_thread(at, true);
+        process.count_library_file(at, true);
     }
 }
 
@@ -214,7 +214,7 @@ pub(crate) fn detach(key: u64, thread: i64) {
     let Ok(process) = all.process(key) else {
         return;
     };
-    process.count_thread(thread, false);
+    process.count_library_file(thread, false);
     process.files = process.files.saturating_sub(1);
     if process.files == 0 {
         end_process(&mut all, key);
@@ -248,7 +248,7 @@ pub(crate) fn register(key: u64, marker: &mut Marker) -> Result {
     });
     if linked.as_ref().is_err_and(|error| is_limit_error(*error)) {
         // Count the failure in the traces that could have recorded the marker's events.
-        TRACING.lock().count_missed(key);
+        TRACING.lock().count_untraced(key);
     }
     (marker.number, marker.error) = match &linked {
         Ok(number) => (*number as u32, 0),
@@ -259,11 +259,11 @@ pub(crate) fn register(key: u64, marker: &mut Marker) -> Result {
 
 /// Removes one registration of a marker. Returns `EINVAL` if no marker with this number is
 /// registered.
-pub(crate) fn unregister(key: u64, number: u32) -> Result {
+pub(crate) fn unregister_marker(key: u64, number: u32) -> Result {
     TRACING
         .lock()
         .live_process(key)?
-        .unregister(number as usize)
+        .unregister_marker(number as usize)
 }
 
 /// Wakes the reader of the trace in a slot, because the process's buffer of the CPU `cpu` has
@@ -274,7 +274,7 @@ pub(crate) fn notify(key: u64, slot: u32, cpu: u32) -> Result {
     if cpu >= cpu::nr_cpu_ids() {
         return Err(EINVAL);
     }
-    let trace = all.in_slot(slot as usize).ok_or(ENOENT)?;
+    let trace = all.trace_in_slot(slot as usize).ok_or(ENOENT)?;
     let member = trace.set(key).ok_or(ENOENT)?;
     let set = match trace.has_flag(flag::SHARED) {
         true => trace.set(KEY_SHARED).ok_or(ENOENT)?,
@@ -283,7 +283,7 @@ pub(crate) fn notify(key: u64, slot: u32, cpu: u32) -> Result {
     if !set.buffers.get(cpu as usize).is_some_and(Option::is_some) {
         return Err(ENOENT);
     }
-    trace.signal.notify();
+    trace.signal.notify_reader();
     Ok(())
 }
 
@@ -300,15 +300,15 @@ pub(crate) fn notify(key: u64, slot: u32, cpu: u32) -> Result {
 pub(crate) fn wait_for_room(key: u64, slot: u32, cpu: u32, tail: u64) -> Result {
     let (buffer, signal, end, id) = {
         let mut all = TRACING.lock();
-        let trace = all.in_slot(slot as usize).ok_or(ENOENT)?;
+        let trace = all.trace_in_slot(slot as usize).ok_or(ENOENT)?;
         if !trace.has_flag(flag::WAIT) {
             return Err(EINVAL);
         }
         let set = trace.set(key).ok_or(ENOENT)?;
         let buffer = set.buffers.get(cpu as usize).and_then(Option::as_ref);
         let buffer = buffer.ok_or(ENOENT)?.clone();
-        trace.signal.notify();
-        let since = buffer.awaited_since(tail, clock::monotonic_ns());
+        trace.signal.notify_reader();
+        let since = buffer.wait_start_ns(tail, clock::monotonic_ns());
         let end = match trace.wait_ms {
             u32::MAX => u64::MAX,
             ms => since.saturating_add(u64::from(ms).wrapping_mul(1_000_000)),

@@ -11,7 +11,7 @@ use kernel::task::Task;
 use trace_rules::abi::{self, Control, NR_MARKERS};
 
 use crate::helpers;
-use crate::page::{Page, GFP_NO_OOM, PAGE};
+use crate::page::{Page, GFP_NO_OOM, PAGE_SIZE};
 use base::access::{AccessSnapshot, Identity};
 use base::account::{MemoryCharge, Resource, ResourceCharge};
 use base::clock::{self, Clock};
@@ -20,9 +20,9 @@ use base::task::{self, Pid};
 use base::user_memory::values_as_bytes;
 
 /// Number of 32-bit words in a page.
-pub(crate) const WORDS: usize = PAGE / 4;
+pub(crate) const WORDS_PER_PAGE: usize = PAGE_SIZE / 4;
 /// Number of pages of marker words in a process's mapping.
-pub(crate) const PAGES: usize = NR_MARKERS / WORDS;
+pub(crate) const NR_MARKER_PAGES: usize = NR_MARKERS / WORDS_PER_PAGE;
 
 /// The placeholder page of a process. Where no trace has a buffer of the process, the placeholder
 /// page is mapped and receives the writes of the process. The page is charged to the user of the
@@ -37,7 +37,7 @@ impl PlaceholderPage {
     /// sleep.
     pub(crate) fn new() -> Result<Arc<Self>> {
         let nobodys = Self {
-            _charge: MemoryCharge::of_caller(PAGE.wrapping_add(size_of::<Self>()))?,
+            _charge: MemoryCharge::of_caller(PAGE_SIZE.wrapping_add(size_of::<Self>()))?,
             page: Page::new()?,
         };
         Ok(Arc::new(nobodys, GFP_NO_OOM)?)
@@ -53,7 +53,7 @@ impl PlaceholderPage {
 /// last check of the permission to trace it.
 pub(crate) struct LiveProcess {
     pub(crate) leader: ARef<Task>,
-    pub(crate) seen: AccessSnapshot,
+    pub(crate) access_snapshot: AccessSnapshot,
 }
 
 impl LiveProcess {
@@ -66,19 +66,22 @@ impl LiveProcess {
     /// Takes the leader of a process, and the present credentials and dumpability of this leader.
     /// Returns `ESRCH` if the leader has exited.
     pub(crate) fn of_leader(leader: ARef<Task>) -> Result<Self> {
-        let seen = AccessSnapshot::of_task(&leader)?;
-        Ok(Self { leader, seen })
+        let access_snapshot = AccessSnapshot::of_task(&leader)?;
+        Ok(Self {
+            leader,
+            access_snapshot,
+        })
     }
 }
 
 /// The identity and the pages of a process that accesses its mappings for the first time.
 pub(crate) struct ProcessPages {
-    pub(crate) who: Identity,
+    pub(crate) identity: Identity,
     pub(crate) pid: Pid,
     pub(crate) live: LiveProcess,
     pub(crate) began: u64,
     pub(crate) control: Page,
-    pub(crate) words: [Option<Page>; PAGES],
+    pub(crate) words: [Option<Page>; NR_MARKER_PAGES],
     pub(crate) placeholder: Arc<PlaceholderPage>,
 }
 
@@ -98,19 +101,22 @@ impl ProcessPages {
             clock: clock.is_monotonic().into(),
             key,
             offset: clock::time_namespace_offset_ns() as u64,
-            pid: pid.own_number(),
+            pid: pid.number_in_own_namespace(),
             reserved: 0,
             reserved2: 0,
         };
         control.fill(values_as_bytes(core::slice::from_ref(&first)));
-        let mut words = [const { None }; PAGES];
+        let mut words = [const { None }; NR_MARKER_PAGES];
         // Most processes need only the first page of marker words. [`Process::register`] adds
         // further pages. A page of zeros is mapped in place of a missing page of marker words.
-        for place in words.iter_mut().take(markers.div_ceil(WORDS).max(1)) {
+        for place in words
+            .iter_mut()
+            .take(markers.div_ceil(WORDS_PER_PAGE).max(1))
+        {
             *place = Some(Page::new()?);
         }
         Ok(Self {
-            who: Identity::of_task(&alive.leader),
+            identity: Identity::of_task(&alive.leader),
             pid,
             live: alive,
             began: clock.user_readable_ticks(),

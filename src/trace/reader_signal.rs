@@ -13,30 +13,30 @@ use base::notifier::{Notifier, OwnedNotifier};
 /// Wakes the reader of a trace, and the threads that wait for room in the trace's buffers.
 pub(crate) struct ReaderSignal {
     /// Wakes the reader of the trace.
-    readers: OwnedNotifier,
+    reader_notifier: OwnedNotifier,
     /// Nonzero if a buffer of the trace may have unread data.
     pending: Word,
     /// Wakes the threads that wait until the reader has made room in a full buffer.
-    writers: OwnedNotifier,
+    writer_notifier: OwnedNotifier,
     /// Nonzero after the trace has ended.
-    ended: Word,
+    has_trace_ended: Word,
 }
 
 impl ReaderSignal {
     pub(crate) fn new() -> Result<Arc<Self>> {
         let signal = Self {
-            readers: OwnedNotifier::new()?,
+            reader_notifier: OwnedNotifier::new()?,
             pending: Word::new(0),
-            writers: OwnedNotifier::new()?,
-            ended: Word::new(0),
+            writer_notifier: OwnedNotifier::new()?,
+            has_trace_ended: Word::new(0),
         };
         Ok(Arc::new(signal, GFP_KERNEL_ACCOUNT)?)
     }
 
     /// Wakes the reader of the trace, because a buffer has unread data. Callable in any context.
-    pub(crate) fn notify(&self) {
+    pub(crate) fn notify_reader(&self) {
         self.pending.store_relaxed(1);
-        self.readers.wake_readers();
+        self.reader_notifier.wake_readers();
     }
 
     /// Clears the reader's pending notification. Called when the reader begins a pass over all
@@ -53,15 +53,15 @@ impl ReaderSignal {
     /// Wakes the threads that wait for room in a buffer. Called after the reader has read from a
     /// buffer.
     pub(crate) fn wake_waiting_writers(&self) {
-        self.writers.wake_readers();
+        self.writer_notifier.wake_readers();
     }
 
     /// Records that the trace has ended, and wakes the trace's reader and the threads that wait for
     /// room in a buffer.
     pub(crate) fn end(&self) {
-        self.ended.store_relaxed(1);
-        self.writers.wake_readers();
-        self.notify();
+        self.has_trace_ended.store_relaxed(1);
+        self.writer_notifier.wake_readers();
+        self.notify_reader();
     }
 
     /// Waits until `read` returns true or the trace has ended, but at most `nanoseconds`. Returns
@@ -71,14 +71,14 @@ impl ReaderSignal {
         mut read: impl FnMut() -> bool,
         nanoseconds: u64,
     ) -> Result<bool> {
-        let ready = || read() || self.ended.load_relaxed() != 0;
-        self.writers
+        let ready = || read() || self.has_trace_ended.load_relaxed() != 0;
+        self.writer_notifier
             .wait_timeout(ready, nanoseconds)
             .map_err(|_| EINTR)
     }
 
     /// Returns the notifier for poll() on the trace.
     pub(crate) fn notifier(&self) -> &Notifier {
-        &self.readers
+        &self.reader_notifier
     }
 }

@@ -29,7 +29,7 @@ global_mutex! {
 /// Maximum number of active traces of one user without `CAP_PERFMON`.
 const MAX_TRACES_PER_USER: usize = 8;
 /// Number of slots that are reserved for traces of users with `CAP_PERFMON`.
-const RESERVED_TRACES: usize = 4;
+const PERFMON_RESERVED_SLOTS: usize = 4;
 /// Maximum number of traces of one user without `CAP_PERFMON`, including ended traces that are not
 /// freed because files still refer to them.
 const MAX_HELD_TRACES_PER_USER: usize = 32;
@@ -58,7 +58,7 @@ pub(crate) struct Tracing {
     pub(crate) next_key: u64,
     /// A page of zeros. If a process reads an offset of the device file at which no page exists,
     /// the page of zeros is mapped there.
-    pub(crate) zeroes: Option<Page>,
+    pub(crate) zero_page: Option<Page>,
     /// True if the module is about to be unloaded: no process can attach and no trace can begin.
     pub(crate) closed: bool,
 }
@@ -129,12 +129,12 @@ impl Tracing {
         next_slot: 0,
         next_id: 1,
         next_key: FIRST_PROCESS_KEY,
-        zeroes: None,
+        zero_page: None,
         closed: false,
     };
 
     /// Returns `ENODEV` if the module is about to be unloaded.
-    pub(crate) fn check_open(&self) -> Result {
+    pub(crate) fn check_not_unloading(&self) -> Result {
         match self.closed {
             true => Err(ENODEV),
             false => Ok(()),
@@ -149,7 +149,7 @@ impl Tracing {
     }
 
     /// Returns the trace in a slot, or `None` if the slot is free.
-    pub(crate) fn in_slot(&mut self, slot: usize) -> Option<&mut Trace> {
+    pub(crate) fn trace_in_slot(&mut self, slot: usize) -> Option<&mut Trace> {
         match *self.slots.get(slot)? {
             0 => None,
             id => self.trace(id).ok(),
@@ -171,7 +171,7 @@ impl Tracing {
 
     /// Counts a failure to trace a process or one of its children, because memory was short or a
     /// limit was reached. The failure is counted in all traces that the process could have joined.
-    pub(crate) fn count_missed(&mut self, key: u64) {
+    pub(crate) fn count_untraced(&mut self, key: u64) {
         let Some(at) = self.index_of(key) else { return };
         let Self {
             traces, processes, ..
@@ -183,7 +183,7 @@ impl Tracing {
             .iter_mut()
             .filter(|trace| trace.could_join_if_permitted(process))
         {
-            trace.count_missed();
+            trace.count_untraced();
         }
     }
 
@@ -230,13 +230,13 @@ impl Tracing {
         let capable = access::is_perfmon_capable();
         let most = |limit: usize| if capable { usize::MAX } else { limit };
         let used = self.slots.iter().filter(|id| **id != 0).count();
-        if used >= NR_TRACES.wrapping_sub(if capable { 0 } else { RESERVED_TRACES }) {
+        if used >= NR_TRACES.wrapping_sub(if capable { 0 } else { PERFMON_RESERVED_SLOTS }) {
             return Err(EBUSY);
         }
         let share = |thing, limit| ResourceCharge::of_caller(thing, most(limit), EBUSY);
         let shares = TraceQuota {
-            _until_freed: share(Resource::PFC_HELD_TRACES, MAX_HELD_TRACES_PER_USER)?,
-            until_ended: Some(share(Resource::PFC_TRACES, MAX_TRACES_PER_USER)?),
+            _charge_until_freed: share(Resource::PFC_HELD_TRACES, MAX_HELD_TRACES_PER_USER)?,
+            charge_until_ended: Some(share(Resource::PFC_TRACES, MAX_TRACES_PER_USER)?),
         };
         let mut slots = (0..NR_TRACES).map(|n| self.next_slot.wrapping_add(n) % NR_TRACES);
         let free = slots.find(|slot| self.slots.get(*slot) == Some(&0));
@@ -261,7 +261,7 @@ impl Tracing {
 
     /// Returns the process `key`, and the trace with the lowest id that is greater than `after` and
     /// for which `wanted` returns true.
-    pub(super) fn trace_of(
+    pub(super) fn next_trace_where(
         &self,
         key: u64,
         after: u64,
@@ -278,8 +278,12 @@ impl Tracing {
     /// Returns the process `key`, and a trace that the process is in or that has buffers of the
     /// process. Of all such traces, the function returns the one with the lowest id that is greater
     /// than `after`.
-    pub(super) fn trace_with(&self, key: u64, after: u64) -> Option<(&Trace, &Process)> {
-        self.trace_of(key, after, |trace, process| {
+    pub(super) fn next_trace_with_process(
+        &self,
+        key: u64,
+        after: u64,
+    ) -> Option<(&Trace, &Process)> {
+        self.next_trace_where(key, after, |trace, process| {
             trace.has_live(process) || trace.set(key).is_some()
         })
     }
@@ -287,7 +291,7 @@ impl Tracing {
     /// Searches for the first registered marker of the process `key` whose number is `number` or
     /// higher. If this process has no such marker, searches for the first registered marker of a
     /// process with a higher key.
-    pub(super) fn marker_from(&self, key: u64, number: usize) -> LimitedSearch<Describe> {
+    pub(super) fn next_marker_from(&self, key: u64, number: usize) -> LimitedSearch<Describe> {
         let registered = |process: &KBox<Process>| {
             let from = if process.key == key { number } else { 0 };
             let mut rest = process.markers.iter().zip(0usize..usize::MAX).skip(from);
@@ -306,7 +310,7 @@ impl Tracing {
 
     /// Searches the next [`MAX_VISITS_PER_LOCK_HOLD`] processes for the process with the lowest
     /// key, `from` or higher, that is in the trace of a slot.
-    pub(super) fn find_member_from(&self, from: u64, slot: usize) -> LimitedSearch<u64> {
+    pub(super) fn find_process_in_slot_from(&self, from: u64, slot: usize) -> LimitedSearch<u64> {
         self.search_processes(from, |process| {
             process.is_in_slot(slot).then_some(process.key)
         })

@@ -28,15 +28,15 @@ pub(crate) struct TraceStats {
 impl TraceStats {
     /// Adds the counters. Called once, from module init, before any code can update the statistics.
     pub(crate) fn new() -> Result<Self> {
-        let lost = Instance::add_if_room(&CounterSpec {
+        let lost = Instance::add_even_if_full(&CounterSpec {
             help: c"Kernel events lost because the buffer of a trace was full",
             ..CounterSpec::counter(c"perfcounters/tracing/lost")
         })?;
-        let faults = Instance::add_if_room(&CounterSpec {
+        let faults = Instance::add_even_if_full(&CounterSpec {
             help: c"Page faults in mappings of /dev/perftrace",
             ..CounterSpec::counter(c"perfcounters/tracing/faults")
         })?;
-        let fault_time = Instance::add_if_room(&CounterSpec {
+        let fault_time = Instance::add_even_if_full(&CounterSpec {
             help: c"Time in page faults of mappings of /dev/perftrace",
             ..CounterSpec::nanoseconds(c"perfcounters/tracing/fault_time")
         })?;
@@ -48,7 +48,7 @@ impl TraceStats {
         for (stat, counter) in slots {
             // SAFETY: Nothing can be counted yet, and the per-CPU slots of `counter` exist until
             // the module is unloaded.
-            unsafe { MODULE_STATS.set_slot(stat, counter.raw()) };
+            unsafe { MODULE_STATS.set_per_cpu_slot(stat, counter.raw()) };
         }
         Ok(Self {
             _lost: lost,

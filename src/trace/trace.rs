@@ -23,12 +23,12 @@ use trace_rules::abi::{self, flag, Create, Info, KEY_KERNEL, KEY_SHARED};
 use trace_rules::sorted::{search_limited, LimitedSearch};
 
 use crate::buffer::Buffer;
-use crate::buffer_set::{sets_per_lock_hold, BufferSet, LossCounts, SetSums};
+use crate::buffer_set::{sets_per_lock_hold, BufferSet, BufferSetSums, LossCounts};
 use crate::clock::nr_clock_restarts;
 use crate::fault_memory::{BufferParams, FaultMemory, NeededMemory};
 use crate::glob_cache::{GlobCache, TraceGlobs};
 use crate::kernel_events::KernelEvents;
-use crate::page::{Page, PAGE};
+use crate::page::{Page, PAGE_SIZE};
 use crate::process::{Process, Slot};
 use crate::reader_signal::ReaderSignal;
 use crate::sorted::{move_to_larger_list, search};
@@ -113,9 +113,9 @@ impl TraceState {
 /// A trace's part of the quotas of the user that created the trace.
 pub(crate) struct TraceQuota {
     /// Counts the trace in `Resource::PFC_HELD_TRACES` until the trace is freed.
-    pub(super) _until_freed: ResourceCharge,
+    pub(super) _charge_until_freed: ResourceCharge,
     /// Counts the trace in `Resource::PFC_TRACES` until the trace ends.
-    pub(super) until_ended: Option<ResourceCharge>,
+    pub(super) charge_until_ended: Option<ResourceCharge>,
 }
 
 /// A trace that is active, is ending, or has ended and is not freed yet.
@@ -126,7 +126,7 @@ pub(crate) struct Trace {
     pub(crate) state: TraceState,
     /// The count of the trace's ended processes, and the size in bytes of these processes and their
     /// buffers.
-    ended_nr: u64,
+    nr_ended: u64,
     ended_bytes: u64,
     /// The flags given to `PERFTRACE_CREATE`, and `FILTERED` if the trace has a filter.
     pub(crate) flags: u32,
@@ -208,13 +208,13 @@ impl Trace {
         if create.flags & flag::ALL_USERS != 0 && !access::is_perfmon_capable() {
             return Err(EPERM);
         }
-        let page = if filter.is_some() { PAGE } else { 0 };
+        let page = if filter.is_some() { PAGE_SIZE } else { 0 };
         let charge = MemoryCharge::of_caller(size_of::<Self>().wrapping_add(page))?;
         let filtered = if filter.is_some() { flag::FILTERED } else { 0 };
         Ok(Self {
             id,
             state: TraceState::NEW,
-            ended_nr: 0,
+            nr_ended: 0,
             ended_bytes: 0,
             flags: create.flags | filtered,
             bytes,
@@ -250,7 +250,7 @@ impl Trace {
     }
 
     /// Returns the credentials with which permission to trace a process is checked.
-    pub(crate) fn maker(&self) -> ARef<Credential> {
+    pub(crate) fn creator_credentials(&self) -> ARef<Credential> {
         self.charge.user().clone()
     }
 
@@ -275,7 +275,7 @@ impl Trace {
 
     /// Returns whether a process can join the trace now or at its first access to its mappings.
     pub(crate) fn could_join_if_permitted(&self, process: &Process) -> bool {
-        self.accepts_user(process.who.uid, process.shared) && !process.has_ended()
+        self.accepts_user(process.identity.uid, process.shared) && !process.has_ended()
     }
 
     /// Returns whether a process of the user `uid` can join the trace. `shared` is set if the
@@ -287,12 +287,12 @@ impl Trace {
 
     /// Counts a process or a marker that could not be traced, because memory was short, a limit was
     /// reached, or the permission to trace the process could not be checked.
-    pub(crate) fn count_missed(&mut self) {
+    pub(crate) fn count_untraced(&mut self) {
         self.no_memory = self.no_memory.wrapping_add(1);
     }
 
     /// Counts a process that does not join the trace, because the trace's creator may not stop it.
-    pub(crate) fn count_denied(&mut self) {
+    pub(crate) fn count_denied_process(&mut self) {
         self.denied = self.denied.wrapping_add(1);
     }
 
@@ -303,11 +303,11 @@ impl Trace {
 
     /// Removes a process that the trace's creator may not trace any more, with the process's unread
     /// data.
-    pub(crate) fn deny(&mut self, key: u64) {
+    pub(crate) fn remove_denied_process(&mut self, key: u64) {
         if let Some(place) = self.find(key) {
             self.remove(place);
         }
-        self.count_denied();
+        self.count_denied_process();
     }
 
     /// Returns the contents of the trace's slot in the control page of a process.
@@ -351,7 +351,7 @@ impl Trace {
     }
 
     /// Returns the memory charge of the trace, which belongs to the user that created the trace.
-    pub(crate) fn payer(&self) -> &MemoryCharge {
+    pub(crate) fn memory_charge(&self) -> &MemoryCharge {
         &self.charge
     }
 
@@ -385,7 +385,7 @@ impl Trace {
         let done = self.sets.insert_within_capacity(place, set);
         done.map_err(|_| NeededMemory::BufferSet)?;
         self.charge.absorb(&mut charge);
-        self.signal.notify();
+        self.signal.notify_reader();
         Ok(())
     }
 
@@ -400,7 +400,7 @@ impl Trace {
         number: usize,
         spare: &mut FaultMemory,
     ) -> Result<Option<usize>, NeededMemory> {
-        if number > self.bytes as usize / PAGE {
+        if number > self.bytes as usize / PAGE_SIZE {
             return Ok(None);
         }
         let shared = self.has_flag(flag::SHARED);
@@ -460,7 +460,7 @@ impl Trace {
             buffers.find_map(|(place, number)| {
                 let after = set.key > key || cpu == u32::MAX || number > cpu;
                 let buffer = place.as_ref().filter(|_| after)?;
-                let span = buffer.unread()?;
+                let span = buffer.unread_range()?;
                 Some((set.key, number, buffer.clone(), span, buffer.lost()))
             })
         };
@@ -477,7 +477,7 @@ impl Trace {
         self.freed_losses.add(&set);
         self.charge.uncharge(set.memory() as usize);
         if let Some(bytes) = set.ended() {
-            self.ended_nr = self.ended_nr.wrapping_sub(1);
+            self.nr_ended = self.nr_ended.wrapping_sub(1);
             self.ended_bytes = self.ended_bytes.wrapping_sub(bytes);
         }
         Some(set)
@@ -485,19 +485,19 @@ impl Trace {
 
     /// Records that the reader begins a pass over all buffers. Returns whether its previous pass is
     /// complete.
-    pub(crate) fn begin_pass(&mut self) -> bool {
+    pub(crate) fn begin_read_pass(&mut self) -> bool {
         core::mem::take(&mut self.is_pass_complete)
     }
 
     /// Searches for the buffer set of an ended process whose data were all read, from the key
     /// `from` on, and removes the set. Called when the reader begins a pass over all buffers.
-    /// `was_complete` is the result of [`begin_pass`](Self::begin_pass).
-    pub(crate) fn take_read_set(
+    /// `was_complete` is the result of [`begin_read_pass`](Self::begin_read_pass).
+    pub(crate) fn take_completely_read_set(
         &mut self,
         from: u64,
         was_complete: bool,
     ) -> LimitedSearch<BufferSet> {
-        if self.has_flag(flag::FLIGHT) || self.ended_nr == 0 {
+        if self.has_flag(flag::FLIGHT) || self.nr_ended == 0 {
             return LimitedSearch::End;
         }
         let is_shared = self.has_flag(flag::SHARED);
@@ -507,7 +507,7 @@ impl Trace {
             let Some(set) = self.sets.get_mut(place) else {
                 return LimitedSearch::End;
             };
-            if !set.is_read(is_shared, was_complete) {
+            if !set.is_completely_read(is_shared, was_complete) {
                 continue;
             }
             let next = set.key.wrapping_add(1);
@@ -522,21 +522,21 @@ impl Trace {
 
     /// Counts an ended process and its memory: the process's buffers, and `bytes` for its other
     /// state.
-    pub(crate) fn count_ended(&mut self, key: u64, bytes: u64) {
+    pub(crate) fn count_ended_process(&mut self, key: u64, bytes: u64) {
         let Some(set) = self.find(key).and_then(|at| self.sets.get_mut(at)) else {
             return;
         };
         if set.ended.is_none() {
             set.ended = Some(bytes);
-            self.ended_nr = self.ended_nr.wrapping_add(1);
+            self.nr_ended = self.nr_ended.wrapping_add(1);
             self.ended_bytes = self.ended_bytes.wrapping_add(set.ended().unwrap_or(0));
         }
     }
 
     /// If the trace's ended processes exceed [`MAX_ENDED_PROCESSES`] or
     /// [`MAX_ENDED_PROCESS_BYTES`], removes the oldest of them from the trace and returns its key.
-    pub(crate) fn drop_oldest(&mut self) -> Option<u64> {
-        if self.ended_bytes <= MAX_ENDED_PROCESS_BYTES && self.ended_nr <= MAX_ENDED_PROCESSES {
+    pub(crate) fn drop_oldest_ended(&mut self) -> Option<u64> {
+        if self.ended_bytes <= MAX_ENDED_PROCESS_BYTES && self.nr_ended <= MAX_ENDED_PROCESSES {
             return None;
         }
         // The first element is the oldest process: `sets` is sorted by key, and later processes
@@ -561,7 +561,7 @@ impl Trace {
     ///
     /// `sums` may lack the losses of a set that is removed between two calls, but never has them
     /// twice.
-    pub(crate) fn add_sets(&self, from: u64, sums: &mut SetSums) -> Option<u64> {
+    pub(crate) fn add_buffer_set_sums(&self, from: u64, sums: &mut BufferSetSums) -> Option<u64> {
         if from == 0 {
             sums.losses = self.freed_losses;
         }
@@ -577,7 +577,7 @@ impl Trace {
 
     /// Returns the data of `PERFTRACE_INFO`, with the sums over all buffer sets. The caller fills
     /// in the clocks and the slot.
-    pub(crate) fn info(&self, sums: &SetSums) -> Info {
+    pub(crate) fn info(&self, sums: &BufferSetSums) -> Info {
         Info {
             size: size_of::<Info>() as u32,
             flags: self.flags,

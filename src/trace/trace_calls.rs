@@ -12,15 +12,15 @@ use trace_rules::abi::{
 };
 use trace_rules::sorted::LimitedSearch;
 
-use crate::buffer_set::SetSums;
+use crate::buffer_set::BufferSetSums;
 use crate::children;
 use crate::clock;
-use crate::ends::{for_each_member, free_trace, reap};
-use crate::kernel_events::{KernelEvents, MARKERS};
+use crate::ends::{for_each_member, free_trace, remove_read_processes};
+use crate::kernel_events::{KernelEvents, KERNEL_MARKERS};
 use crate::lock_yielder::LockYielder;
 use crate::marker;
 use crate::marker_bits::set_all_marker_bits_of_process;
-use crate::membership::add_processes;
+use crate::membership::add_joinable_processes;
 use crate::page::Page;
 use crate::permission::Caller;
 use crate::process::Process;
@@ -72,13 +72,13 @@ impl Drop for FileTraceRef {
 
 impl Tracing {
     /// Creates a file's reference to a trace. The caller has counted the file in `Trace::files`.
-    fn new_ref(&mut self, id: u64, signal: Arc<ReaderSignal>) -> FileTraceRef {
+    fn new_trace_ref(&mut self, id: u64, signal: Arc<ReaderSignal>) -> FileTraceRef {
         let reader = self.id();
         FileTraceRef { id, reader, signal }
     }
 
     /// Returns the data of `PERFTRACE_INFO`, with the sums over the trace's buffers.
-    fn info(&self, trace: &Trace, sums: &SetSums) -> Info {
+    fn info(&self, trace: &Trace, sums: &BufferSetSums) -> Info {
         let clock = clock::trace_clock();
         let info = trace.info(sums);
         let has_restarted = clock::nr_clock_restarts() != trace.nr_clock_restarts;
@@ -110,11 +110,12 @@ impl Tracing {
 pub(crate) fn open(name: &[u8]) -> Result<(FileTraceRef, Info)> {
     let caller = Caller::new();
     let all = TRACING.lock();
-    let has_name = |t: &&KBox<Trace>| t.state.is_active() && t.has_name(name) && caller.may_open(t);
+    let has_name =
+        |t: &&KBox<Trace>| t.state.is_active() && t.has_name(name) && caller.may_open_trace(t);
     let named = || all.traces.iter().filter(has_name);
     let own = named().find(|trace| trace.owner == caller.uid);
     let found = own.or(named().next()).ok_or(ENOENT)?;
-    let (id, maker) = (found.id, found.maker());
+    let (id, maker) = (found.id, found.creator_credentials());
     drop(all);
     if !caller.capable {
         // Limit the concurrent calls of one user, because each call of check_access_to_cred_owner()
@@ -135,8 +136,8 @@ pub(crate) fn open(name: &[u8]) -> Result<(FileTraceRef, Info)> {
     let signal = trace.signal.clone();
     let trace = all.traces.iter().find(|t| t.id == id).ok_or(EINVAL)?;
     // `PERFTRACE_OPEN` returns no sums over the buffers of the trace.
-    let info = all.info(trace, &SetSums::default());
-    Ok((all.new_ref(id, signal), info))
+    let info = all.info(trace, &BufferSetSums::default());
+    Ok((all.new_trace_ref(id, signal), info))
 }
 
 /// Ends a trace. An ended trace can still be read. Returns `ENOENT` if the trace has already ended.
@@ -191,7 +192,7 @@ pub(crate) fn pause(id: u64, pause: bool) -> Result {
     let mut call = LockYielder::new();
     // Processes that attach during the call set the bits of their markers themselves.
     while from < end && !has_fatal_signal() {
-        let next = TRACING.lock().find_member_from(from, slot);
+        let next = TRACING.lock().find_process_in_slot_from(from, slot);
         from = match next {
             LimitedSearch::Found(key) => {
                 set_all_marker_bits_of_process(id, key, &mut call);
@@ -212,11 +213,11 @@ pub(crate) fn pause(id: u64, pause: bool) -> Result {
 /// `EINVAL` if no trace has the id `id`, `EINTR` if the caller is being killed.
 pub(crate) fn info(id: u64) -> Result<Info> {
     let mut call = LockYielder::new();
-    let (mut from, mut sums) = (0u64, SetSums::default());
+    let (mut from, mut sums) = (0u64, BufferSetSums::default());
     loop {
         let all = TRACING.lock();
         let trace = all.traces.iter().find(|t| t.id == id).ok_or(EINVAL)?;
-        match trace.add_sets(from, &mut sums) {
+        match trace.add_buffer_set_sums(from, &mut sums) {
             Some(next) => from = next,
             None => return Ok(all.info(trace, &sums)),
         }
@@ -235,7 +236,9 @@ pub(crate) fn next_trace(slot: u32) -> Result<Info> {
     let caller = Caller::new();
     for slot in slot as usize..NR_TRACES {
         let mut all = TRACING.lock();
-        let trace = all.in_slot(slot).filter(|trace| caller.may_open(trace));
+        let trace = all
+            .trace_in_slot(slot)
+            .filter(|trace| caller.may_open_trace(trace));
         let Some(id) = trace.map(|trace| trace.id) else {
             continue;
         };
@@ -274,7 +277,7 @@ pub(crate) fn next(held: &FileTraceRef, key: u64, cpu: u32) -> Result<Unread> {
     drop(all);
     let mut call = LockYielder::new();
     if key == 0 {
-        reap(id, &mut call);
+        remove_read_processes(id, &mut call);
     }
     let (mut key, mut cpu) = (key, cpu);
     while !has_fatal_signal() {
@@ -307,7 +310,7 @@ pub(crate) fn process(id: u64, key: u64) -> Result<abi::Process> {
     all.trace(id)?.set(key).ok_or(ENOENT)?;
     if key == KEY_KERNEL {
         return Ok(abi::Process {
-            nr_markers: MARKERS.len() as u32,
+            nr_markers: KERNEL_MARKERS.len() as u32,
             comm: *b"kernel\0\0\0\0\0\0\0\0\0\0",
             ..nobody
         });
@@ -345,11 +348,11 @@ fn process_info(process: &Process) -> abi::Process {
     abi::Process {
         key: process.key,
         pid: process.pid.number(),
-        uid: uid_in_caller_namespace(process.who.uid),
+        uid: uid_in_caller_namespace(process.identity.uid),
         flags: if process.has_ended() { abi::ENDED } else { 0 },
         nr_markers: process.markers.len() as u32,
         began: process.began,
-        comm: process.who.comm,
+        comm: process.identity.comm,
     }
 }
 
@@ -358,7 +361,7 @@ pub(crate) fn describe(id: u64, key: u64, number: u32) -> Result<Describe> {
     let mut all = TRACING.lock();
     all.trace(id)?.set(key).ok_or(ENOENT)?;
     if key == KEY_KERNEL {
-        let (name, fields) = MARKERS.get(number as usize).ok_or(ENOENT)?;
+        let (name, fields) = KERNEL_MARKERS.get(number as usize).ok_or(ENOENT)?;
         return Ok(Describe {
             key,
             number,
@@ -391,7 +394,7 @@ pub(crate) fn next_marker(key: u64, number: u32) -> Result<Describe> {
         if has_fatal_signal() {
             return Err(EINTR);
         }
-        let found = TRACING.lock().marker_from(key, number);
+        let found = TRACING.lock().next_marker_from(key, number);
         (key, number) = match found {
             LimitedSearch::Found(found) if found.key < end => {
                 if may_trace(&caller, found.key)? {
@@ -466,7 +469,7 @@ pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(FileTraceRef
         drop(all);
         room = allocate_list_for_more_than(nr)?;
     };
-    all.check_open()?;
+    all.check_not_unloading()?;
     let name = filter::text(&create.name).ok_or(EINVAL)?;
     let same =
         |t: &KBox<Trace>| t.state.slot().is_some() && t.owner == trace.owner && t.has_name(name);
@@ -482,9 +485,9 @@ pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(FileTraceRef
     if let Some(probes) = &all.trace(id)?.kernel {
         probes.state().pause(paused);
     }
-    let held = all.new_ref(id, signal);
+    let held = all.new_trace_ref(id, signal);
     drop(all);
-    add_processes(id);
+    add_joinable_processes(id);
     Ok((held, slot))
 }
 

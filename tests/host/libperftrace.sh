@@ -90,8 +90,8 @@ as_wanted "3.8 PERFTRACE=0: tracing is off, for that reason" "$said" "perftrace:
 # shellcheck disable=SC2153 # job.sh sets it
 target=$TARGET/simulate
 manifest=$top/tools/Cargo.toml
-# The program `simulated` prints the events in these files. It is built in the target directory of
-# cargo test. The option --workspace gives all packages the same features as cargo test, so cargo
+# The program `simulated`, which prints the events in these files, is built in the target directory
+# of cargo test. The option --workspace gives all packages the same features as cargo test, so cargo
 # need not compile again what cargo test has compiled.
 CARGO_TARGET_DIR=$target cargo build --manifest-path "$manifest" --profile library --locked -p libperftrace --features simulate >"$work/log" 2>&1 &&
 	CARGO_TARGET_DIR=$TARGET cargo build --manifest-path "$manifest" --locked --workspace --example simulated >>"$work/log" 2>&1

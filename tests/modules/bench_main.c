@@ -92,8 +92,9 @@ void bench_rust_ring_many(u64 *memory, u32 flags);
 
 /*
  * OPERATION() defines two functions that execute the operation FEW and MANY times in a row. The
- * operation uses the local variable r. The members of r are copies of the handles and of the
- * operands, which the compiler keeps in registers, as in the hot path of a driver.
+ * code of an operation can use r, a local variable of both functions. The members of r are copies
+ * of the handles and of the operands, which the compiler keeps in registers, as in the hot path of
+ * a driver.
  */
 struct registers {
 	perf_counter_t a, b, c, d, e, f, g, h;

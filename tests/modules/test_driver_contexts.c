@@ -142,10 +142,10 @@ static int run_in_nmi(struct command *c)
 }
 
 /*
- * Executes the command in the task, and then REFERENCE updates for comparison. The result is the
- * time of the command divided by the time of the REFERENCE updates, in thousandths. A busy machine
- * slows down the command as much as the REFERENCE updates, so the result does not depend on how
- * busy the machine is.
+ * Executes the command in the task, and then, for comparison, REFERENCE calls of perf_adjust(). The
+ * result is the time of the command divided by the time of these calls, in thousandths. A busy
+ * machine slows down the command and the calls of perf_adjust() equally, so the result does not
+ * depend on how busy the machine is.
  */
 #define REFERENCE	500
 

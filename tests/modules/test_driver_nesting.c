@@ -133,9 +133,10 @@ static DEFINE_MUTEX(nesting_lock);
 static bool nesting_runs;
 
 /*
- * nesting_start FIRST MICROSECONDS: starts the timers. Uses the instances from number FIRST on:
- * three for each of the four sources of updates (task, timer, NMI, kprobe), and one that all
- * sources update. No CPU may go offline or online until "nesting_stop".
+ * nesting_start FIRST MICROSECONDS: starts a timer on each online CPU, with a period of
+ * MICROSECONDS. FIRST is the number of the first of 13 consecutive instances: three for each of the
+ * four sources of updates (task, timer, NMI, kprobe), and one that all sources update. No CPU may
+ * go offline or online until "nesting_stop".
  */
 static s64 do_nesting_start(const struct command *c)
 {

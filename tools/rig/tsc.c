@@ -10,7 +10,7 @@
 #include <time.h>
 #include <x86intrin.h>
 
-struct moment {
+struct clock_readings {
 	double ns;
 	unsigned long long tsc;
 };
@@ -19,10 +19,10 @@ struct moment {
  * Reads both clocks, CLOCK_MONOTONIC_RAW and the TSC, at the same time. Returns the result of the
  * shortest of many attempts, because an attempt that was interrupted takes longer.
  */
-static struct moment look(void)
+static struct clock_readings read_both_clocks(void)
 {
 	unsigned long long least = -1ULL, before, after;
-	struct moment best = { 0, 0 };
+	struct clock_readings best = { 0, 0 };
 	struct timespec t;
 
 	for (int i = 0; i < 2000; i++) {
@@ -40,10 +40,10 @@ static struct moment look(void)
 
 int main(void)
 {
-	struct moment begin = look(), end;
+	struct clock_readings begin = read_both_clocks(), end;
 
 	nanosleep(&(struct timespec){ 0, 50000000 }, NULL);
-	end = look();
+	end = read_both_clocks();
 	printf("%.0f\n", (end.tsc - begin.tsc) * 1e6 / (end.ns - begin.ns));
 	return 0;
 }

@@ -355,11 +355,11 @@ static int cred_thread_fn(void *data)
 }
 
 /*
- * Checks whether the caller may read the state of a task with the credentials @cred. The check is
- * made by procfs and needs an existing task, but the tasks that had these credentials may have
- * exited. A kernel thread therefore takes the credentials @cred for the duration of the check. The
- * check opens the link "ns/user" of the kernel thread, because the file "maps" needs a task with an
- * mm. Returns 0, -EPERM, -EINTR or -ENOMEM. May sleep. Caller holds none of the module's locks.
+ * Checks whether the caller may read the state of a task with the credentials @cred. procfs makes
+ * this check for existing tasks only, and all tasks with the credentials @cred may have exited. A
+ * kernel thread therefore takes the credentials @cred for the duration of the check. The check
+ * opens the link "ns/user" of the kernel thread, because the file "maps" needs a task with an mm.
+ * Returns 0, -EPERM, -EINTR or -ENOMEM. May sleep. Caller holds none of the module's locks.
  */
 int pfc_check_access_to_cred_owner(const struct cred *cred)
 {

@@ -53,7 +53,7 @@ struct account {
 	unsigned int space;
 };
 
-struct pfc_user {
+struct pfc_charged_user {
 	struct hlist_node node;
 	struct account account;
 	u64 amounts[PFC_NR_RESOURCES];
@@ -105,9 +105,9 @@ static bool was_charged(const struct cred *cred, const struct user_namespace *la
 	return false;
 }
 
-static struct pfc_user *find_charged_user(struct account account)
+static struct pfc_charged_user *find_charged_user(struct account account)
 {
-	struct pfc_user *user;
+	struct pfc_charged_user *user;
 
 	hash_for_each_possible(users, user, node, hash_account(account))
 		if (is_same_account(user->account, account))
@@ -115,7 +115,7 @@ static struct pfc_user *find_charged_user(struct account account)
 	return NULL;
 }
 
-static bool is_empty(const struct pfc_user *user)
+static bool is_empty(const struct pfc_charged_user *user)
 {
 	return !memchr_inv(user->amounts, 0, sizeof(user->amounts));
 }
@@ -124,9 +124,9 @@ static bool is_empty(const struct pfc_user *user)
  * Adds @more to one account. Returns -EDQUOT if the account would exceed @most, or -ENOMEM. Caller
  * holds users_lock.
  */
-static int charge_account(struct account account, struct pfc_amount more, u64 most)
+static int charge_account(struct account account, struct pfc_resource_amount more, u64 most)
 {
-	struct pfc_user *user = find_charged_user(account);
+	struct pfc_charged_user *user = find_charged_user(account);
 
 	if (!more.nr)
 		return 0;
@@ -147,9 +147,9 @@ static int charge_account(struct account account, struct pfc_amount more, u64 mo
  * Subtracts @less from one account, and frees the account if all its amounts are 0. Caller holds
  * users_lock.
  */
-static void uncharge_account(struct account account, struct pfc_amount less)
+static void uncharge_account(struct account account, struct pfc_resource_amount less)
 {
-	struct pfc_user *user = find_charged_user(account);
+	struct pfc_charged_user *user = find_charged_user(account);
 
 	if (!less.nr)
 		return;
@@ -167,7 +167,7 @@ static void uncharge_account(struct account account, struct pfc_amount less)
  * NULL, subtracts only from the accounts that pfc_charge_user_accounts() charges before its loop
  * visits the user namespace @last. Caller holds users_lock.
  */
-static void uncharge_all_accounts(const struct cred *cred, struct pfc_amount less,
+static void uncharge_all_accounts(const struct cred *cred, struct pfc_resource_amount less,
 				  const struct user_namespace *last)
 {
 	struct account account = account_of_user(cred);
@@ -187,7 +187,7 @@ static void uncharge_all_accounts(const struct cred *cred, struct pfc_amount les
  * or -ENOMEM; after an error no account is charged. Does not sleep. Must not be called under a
  * run-queue lock.
  */
-int pfc_charge_user_accounts(const struct cred *cred, struct pfc_amount more, u64 most)
+int pfc_charge_user_accounts(const struct cred *cred, struct pfc_resource_amount more, u64 most)
 {
 	struct account account = account_of_user(cred);
 	struct user_namespace *ns;
@@ -212,7 +212,7 @@ EXPORT_SYMBOL_NS_GPL(pfc_charge_user_accounts, "PERFCOUNTERS");
  * Undoes a call of pfc_charge_user_accounts() with the same credentials and amount. Also called by
  * RCU callbacks, in a softirq. Must not be called under a run-queue lock.
  */
-void pfc_uncharge_user_accounts(const struct cred *cred, struct pfc_amount less)
+void pfc_uncharge_user_accounts(const struct cred *cred, struct pfc_resource_amount less)
 {
 	unsigned long flags;
 
@@ -255,7 +255,7 @@ EXPORT_SYMBOL_NS_GPL(pfc_user_memory_limit_bytes, "PERFCOUNTERS");
 
 static int users_show(struct seq_file *seq, void *unused)
 {
-	struct pfc_user *user;
+	struct pfc_charged_user *user;
 	int bucket;
 
 	seq_puts(seq, "uid\tbytes\tprocesses\ttraces\theld\tcontexts\n");

@@ -24,7 +24,7 @@ struct irqaction;
 struct linux_binprm;
 struct mm_struct;
 struct net_device;
-struct pfc_power;
+struct pfc_power_registration;
 struct pid;
 struct sk_buff;
 struct task_exec_state;
@@ -43,8 +43,8 @@ int pfc_vma_readonly(struct vm_area_struct *vma,
 struct tracepoint *pfc_tracepoint_find(const char *name);
 void pfc_tracepoint_sync(void);
 bool pfc_irq_is_first(unsigned int irq, const struct irqaction *action);
-struct pfc_power *pfc_power_register(void (*callback)(bool suspend));
-void pfc_power_unregister(struct pfc_power *power);
+struct pfc_power_registration *pfc_power_register(void (*callback)(bool suspend));
+void pfc_power_unregister(struct pfc_power_registration *power);
 void pfc_rtnl_lock(void);
 void pfc_rtnl_unlock(void);
 struct net_device *pfc_netdev_next(struct net_device *dev);
@@ -60,8 +60,8 @@ unsigned int pfc_netdev_name(const struct net_device *dev, char *name);
 unsigned int pfc_netdev_change_of_event(unsigned long event, const struct net_device *dev);
 bool pfc_netdev_has_rx_tracepoint(const struct net_device *dev);
 struct net_device *pfc_netdev_of_notification(void *info);
-struct net_device *pfc_skb_receive_dev(const struct sk_buff *skb);
-struct net_device *pfc_skb_received_dev(const struct sk_buff *skb);
+struct net_device *pfc_skb_dev(const struct sk_buff *skb);
+struct net_device *pfc_skb_receiving_dev(const struct sk_buff *skb);
 u32 pfc_skb_wire_len(const struct sk_buff *skb);
 bool pfc_skb_is_rx_dropped(const struct sk_buff *skb);
 
@@ -119,7 +119,7 @@ struct pfc_identity {
 	char comm[16];
 };
 
-void pfc_identity(struct pfc_identity *identity, struct task_struct *task);
+void pfc_read_identity(struct pfc_identity *identity, struct task_struct *task);
 bool pfc_has_fatal_signal(void);
 u32 pfc_uid_in_caller_ns(u32 uid);
 
@@ -183,7 +183,7 @@ enum pfc_resource {
 	PFC_NR_RESOURCES,
 };
 
-struct pfc_amount {
+struct pfc_resource_amount {
 	enum pfc_resource resource;
 	u64 nr;
 };
@@ -191,8 +191,8 @@ struct pfc_amount {
 bool pfc_is_caller_unlimited(void);
 bool pfc_is_cred_unlimited(const struct cred *cred);
 u64 pfc_user_memory_limit_bytes(void);
-int pfc_charge_user_accounts(const struct cred *cred, struct pfc_amount more, u64 most);
-void pfc_uncharge_user_accounts(const struct cred *cred, struct pfc_amount less);
+int pfc_charge_user_accounts(const struct cred *cred, struct pfc_resource_amount more, u64 most);
+void pfc_uncharge_user_accounts(const struct cred *cred, struct pfc_resource_amount less);
 void pfc_account_file_create(void);
 void pfc_account_file_remove(void);
 
@@ -230,15 +230,15 @@ int pfc_notifier_fasync(struct pfc_notifier *notifier, int fd, struct file *file
 void pfc_work_init(struct work_struct *work, work_func_t func);
 void pfc_work_queue(struct work_struct *work);
 
-bool pfc_task_work_add_owner(struct task_struct *thread, struct callback_head *work,
-			     enum task_work_notify_mode how, struct module *owner);
+bool pfc_task_work_add_with_owner(struct task_struct *thread, struct callback_head *work,
+				  enum task_work_notify_mode how, struct module *owner);
 
 /*
  * Queues a task work of this module for @thread. Returns false if the thread is exiting and runs no
  * task work any more. Callable in any context.
  */
 #define pfc_task_work_add(thread, work, how)	\
-	pfc_task_work_add_owner(thread, work, how, THIS_MODULE)
+	pfc_task_work_add_with_owner(thread, work, how, THIS_MODULE)
 
 /*
  * Drops the module reference that pfc_task_work_add() has taken. Each task work calls this macro

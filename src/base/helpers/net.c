@@ -100,11 +100,11 @@ struct net_device *pfc_netdev_of_notification(void *info)
 }
 EXPORT_SYMBOL_GPL(pfc_netdev_of_notification);
 
-struct net_device *pfc_skb_receive_dev(const struct sk_buff *skb)
+struct net_device *pfc_skb_dev(const struct sk_buff *skb)
 {
 	return skb->dev;
 }
-EXPORT_SYMBOL_GPL(pfc_skb_receive_dev);
+EXPORT_SYMBOL_GPL(pfc_skb_dev);
 
 /*
  * Returns the interface that has received a packet, or NULL if the receive path gets the packet
@@ -112,7 +112,7 @@ EXPORT_SYMBOL_GPL(pfc_skb_receive_dev);
  * of broadcasts and multicasts that this machine sends, and packets that an IFB returns to the
  * receive path.
  */
-struct net_device *pfc_skb_received_dev(const struct sk_buff *skb)
+struct net_device *pfc_skb_receiving_dev(const struct sk_buff *skb)
 {
 	if (skb->pkt_type == PACKET_LOOPBACK)
 		return NULL;
@@ -123,7 +123,7 @@ struct net_device *pfc_skb_received_dev(const struct sk_buff *skb)
 #endif
 	return skb->dev;
 }
-EXPORT_SYMBOL_GPL(pfc_skb_received_dev);
+EXPORT_SYMBOL_GPL(pfc_skb_receiving_dev);
 
 /*
  * Returns the length of a packet including its link header. The receive path has already removed

@@ -7,14 +7,14 @@
 #include <linux/syscore_ops.h>
 #include "helpers.h"
 
-struct pfc_power {
+struct pfc_power_registration {
 	struct syscore syscore;
 	void (*callback)(bool suspend);
 };
 
 static int power_suspend(void *data)
 {
-	struct pfc_power *power = data;
+	struct pfc_power_registration *power = data;
 
 	power->callback(true);
 	return 0;
@@ -22,7 +22,7 @@ static int power_suspend(void *data)
 
 static void power_resume(void *data)
 {
-	struct pfc_power *power = data;
+	struct pfc_power_registration *power = data;
 
 	power->callback(false);
 }
@@ -36,9 +36,9 @@ static const struct syscore_ops power_ops = {
  * Registers @callback, which is called before suspend with true and at resume with false. @callback
  * runs on the only CPU that is online, with interrupts off. Returns NULL if memory is short.
  */
-struct pfc_power *pfc_power_register(void (*callback)(bool suspend))
+struct pfc_power_registration *pfc_power_register(void (*callback)(bool suspend))
 {
-	struct pfc_power *power = kzalloc(sizeof(*power), GFP_KERNEL);
+	struct pfc_power_registration *power = kzalloc(sizeof(*power), GFP_KERNEL);
 
 	if (!power)
 		return NULL;
@@ -50,7 +50,7 @@ struct pfc_power *pfc_power_register(void (*callback)(bool suspend))
 }
 EXPORT_SYMBOL_NS_GPL(pfc_power_register, "PERFCOUNTERS");
 
-void pfc_power_unregister(struct pfc_power *power)
+void pfc_power_unregister(struct pfc_power_registration *power)
 {
 	unregister_syscore(&power->syscore);
 	kfree(power);

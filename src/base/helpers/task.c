@@ -261,12 +261,12 @@ u32 pfc_tid_in_own_ns(void)
 }
 EXPORT_SYMBOL_NS_GPL(pfc_tid_in_own_ns, "PERFCOUNTERS");
 
-void pfc_identity(struct pfc_identity *identity, struct task_struct *task)
+void pfc_read_identity(struct pfc_identity *identity, struct task_struct *task)
 {
 	identity->uid = from_kuid(&init_user_ns, task_cred_xxx(task, euid));
 	get_task_comm(identity->comm, task);
 }
-EXPORT_SYMBOL_NS_GPL(pfc_identity, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_read_identity, "PERFCOUNTERS");
 
 /* Returns true if the caller has a pending fatal signal. */
 bool pfc_has_fatal_signal(void)

@@ -30,8 +30,8 @@ static bool has_queued_task_work;
  * Queues a task work of the module @owner for @thread. Callers use the macro pfc_task_work_add() in
  * helpers.h, in which @owner is the caller's module.
  */
-bool pfc_task_work_add_owner(struct task_struct *thread, struct callback_head *work,
-			     enum task_work_notify_mode how, struct module *owner)
+bool pfc_task_work_add_with_owner(struct task_struct *thread, struct callback_head *work,
+				  enum task_work_notify_mode how, struct module *owner)
 {
 	WRITE_ONCE(has_queued_task_work, true);
 	__module_get(owner);
@@ -40,7 +40,7 @@ bool pfc_task_work_add_owner(struct task_struct *thread, struct callback_head *w
 	module_put(owner);
 	return false;
 }
-EXPORT_SYMBOL_NS_GPL(pfc_task_work_add_owner, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_task_work_add_with_owner, "PERFCOUNTERS");
 
 /*
  * Waits until every thread that has called pfc_task_work_done() has also left the module's code.

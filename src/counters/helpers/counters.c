@@ -65,13 +65,14 @@ unsigned long pfc_percpu_pfn(void __percpu *p, unsigned int cpu)
 /*
  * Rate limit of log lines that any user can cause: ten lines of each kind in five seconds.
  */
-#define LIMIT(what)	RATELIMIT_STATE_INIT(what, DEFAULT_RATELIMIT_INTERVAL, \
-					     DEFAULT_RATELIMIT_BURST)
+#define LOG_RATE_LIMIT(what)	RATELIMIT_STATE_INIT(what, DEFAULT_RATELIMIT_INTERVAL, \
+						     DEFAULT_RATELIMIT_BURST)
 
 bool pfc_may_log(unsigned int kind)
 {
 	static struct ratelimit_state limits[PFC_LOG_KINDS] = {
-		LIMIT(add), LIMIT(del), LIMIT(atomic), LIMIT(reader),
+		LOG_RATE_LIMIT(add), LOG_RATE_LIMIT(del),
+		LOG_RATE_LIMIT(atomic), LOG_RATE_LIMIT(reader),
 	};
 
 	return __ratelimit(&limits[kind]);

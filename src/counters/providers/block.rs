@@ -74,7 +74,7 @@ impl DirectionCounters {
         })
     }
 
-    fn complete(&self, ns: i64) {
+    fn count_completion(&self, ns: i64) {
         let _group = UpdateGroup::begin();
         self.requests.counter().add(1);
         self.time.counter().add(ns);
@@ -104,7 +104,7 @@ impl DiskCounters {
         self.flush_time.counter().add(ns);
     }
 
-    fn direction(&self, operation: BlockOperation) -> Option<&DirectionCounters> {
+    fn counters_of_operation(&self, operation: BlockOperation) -> Option<&DirectionCounters> {
         match operation {
             BlockOperation::Read => Some(&self.reads),
             BlockOperation::Write => Some(&self.writes),
@@ -168,11 +168,11 @@ impl EventHandler<BlockComplete<'_>> for Counts {
             }
             return;
         }
-        if !event.request.is_accounted() {
+        if !event.request.is_in_diskstats() {
             return;
         }
         self.count_for_disk_and_partition(event.request, |disk| {
-            if let Some(way) = disk.direction(operation) {
+            if let Some(way) = disk.counters_of_operation(operation) {
                 way.sectors.counter().add(i64::from(event.bytes >> 9));
             }
         });
@@ -181,14 +181,16 @@ impl EventHandler<BlockComplete<'_>> for Counts {
 
 impl EventHandler<BlockDone<'_>> for Counts {
     fn handle_event(&self, event: BlockDone<'_>) {
-        if !event.request.is_accounted() || event.request.is_step_of_flush_sequence() {
+        if !event.request.is_in_diskstats() || event.request.is_step_of_flush_sequence() {
             return;
         }
         let operation = event.request.operation();
         let ns = event.request.age_ns();
-        self.count_for_disk_and_partition(event.request, |disk| match disk.direction(operation) {
-            Some(way) => way.complete(ns),
-            None => disk.complete_flush(ns),
+        self.count_for_disk_and_partition(event.request, |disk| {
+            match disk.counters_of_operation(operation) {
+                Some(way) => way.count_completion(ns),
+                None => disk.complete_flush(ns),
+            }
         });
     }
 }

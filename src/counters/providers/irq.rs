@@ -28,11 +28,11 @@ const SOFTIRQS: [&str; 10] = [
 macro_rules! vectors {
     ($($event:ident $field:ident $name:literal $help:literal,)*) => {
         /// Counters of the vectors that do not belong to an interrupt line.
-        struct Vectors {
+        struct VectorCounters {
             $($field: Instance,)*
         }
 
-        impl Vectors {
+        impl VectorCounters {
             fn new() -> Result<Self> {
                 Ok(Self {
                     $($field: InstanceSpec::events($help).add(fmt!("irq/vector/{}", $name))?,)*
@@ -75,7 +75,7 @@ struct Counts {
     lines: Pin<KBox<KeyedCounters<Instance>>>,
     unnamed: Instance,
     softirqs: KVec<Instance>,
-    vectors: Vectors,
+    vectors: VectorCounters,
 }
 
 fn line(key: &Key) -> Result<Instance> {
@@ -98,11 +98,11 @@ impl kernel::Module for Provider {
             unnamed: InstanceSpec::events(c"Interrupts on lines without a counter of their own")
                 .add(fmt!("irq/unnamed"))?,
             softirqs,
-            vectors: Vectors::new()?,
+            vectors: VectorCounters::new()?,
         })?;
         probes.attach::<IrqEntry<'_>>()?;
         probes.attach::<SoftirqEntry<'_>>()?;
-        Vectors::attach(&mut probes)?;
+        VectorCounters::attach(&mut probes)?;
         Ok(Self { _probes: probes })
     }
 }

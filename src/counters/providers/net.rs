@@ -22,7 +22,7 @@
 use core::pin::Pin;
 
 use kernel::prelude::*;
-use provider::net::{DropPoint, Interface, InterfaceListener, RtnlLock};
+use provider::net::{Interface, InterfaceListener, PacketDropPoint, RtnlLock};
 use provider::probe::{NetDrop, NetReceive, NetXmit};
 use provider::{
     EventHandler, Instance, InstanceSpec, Key, KeyedCounters, ListeningProbes, Probes, Unit,
@@ -42,19 +42,19 @@ struct Provider {
 }
 
 struct Counts {
-    interfaces: Pin<KBox<KeyedCounters<Traffic>>>,
+    interfaces: Pin<KBox<KeyedCounters<InterfaceCounters>>>,
     unnamed: Instance,
 }
 
 /// The counters of received packets.
-struct Received {
+struct ReceiveCounters {
     packets: Instance,
     bytes: Instance,
 }
 
-struct Traffic {
+struct InterfaceCounters {
     /// `None` if the tracepoint of received packets is not called for the interface.
-    received: Option<Received>,
+    received: Option<ReceiveCounters>,
     rx_drops: Instance,
     tx_packets: Instance,
     tx_bytes: Instance,
@@ -63,17 +63,17 @@ struct Traffic {
 
 /// Marks an interface for which the tracepoint of received packets is not called. The key that
 /// holds the interface's name has this number. For other interfaces the number of the key is 0.
-const NO_RECEIVE: u32 = 1;
+const WITHOUT_RECEIVE_COUNTERS: u32 = 1;
 
-impl Traffic {
+impl InterfaceCounters {
     /// Adds the instances of an interface. The text of `key` is the interface's name.
     fn new(key: &Key) -> Result<Self> {
         let interface = key.text();
         let add = |unit, help, word: &str| {
             InstanceSpec::counter(unit, help).add(fmt!("net/{interface}/{word}"))
         };
-        let received = || -> Result<Received> {
-            Ok(Received {
+        let received = || -> Result<ReceiveCounters> {
+            Ok(ReceiveCounters {
                 packets: add(Unit::Packets, c"Packets received", "rx_packets")?,
                 bytes: add(
                     Unit::Bytes,
@@ -84,7 +84,7 @@ impl Traffic {
         };
         Ok(Self {
             received: match key.number() {
-                NO_RECEIVE => None,
+                WITHOUT_RECEIVE_COUNTERS => None,
                 _ => Some(received()?),
             },
             rx_drops: add(
@@ -112,7 +112,11 @@ impl kernel::Module for Provider {
         let mut probes = Probes::new(Counts {
             // The probes do not request instances, because `interface_added()` adds the instances
             // of each interface under its name.
-            interfaces: KeyedCounters::new("interfaces", Traffic::new, Some(add_all))?,
+            interfaces: KeyedCounters::new(
+                "interfaces",
+                InterfaceCounters::new,
+                Some(add_existing_interfaces),
+            )?,
             unnamed: InstanceSpec::counter(
                 Unit::Packets,
                 c"Packets of interfaces without counters of their own",
@@ -129,19 +133,19 @@ impl kernel::Module for Provider {
 }
 
 /// Adds the instances of an interface, unless it is in another network namespace.
-fn add(interfaces: &KeyedCounters<Traffic>, interface: &Interface) {
+fn add(interfaces: &KeyedCounters<InterfaceCounters>, interface: &Interface) {
     let Some((name, key)) = interface.name() else {
         return;
     };
     let number = match interface.has_receive_tracepoint() {
         true => 0,
-        false => NO_RECEIVE,
+        false => WITHOUT_RECEIVE_COUNTERS,
     };
     interfaces.add(&key, &Key::new(&name, number));
 }
 
 /// Adds the instances of all interfaces that have none.
-fn add_all(interfaces: &KeyedCounters<Traffic>, rtnl: &RtnlLock) {
+fn add_existing_interfaces(interfaces: &KeyedCounters<InterfaceCounters>, rtnl: &RtnlLock) {
     rtnl.for_each_interface(|interface| add(interfaces, interface));
 }
 
@@ -160,7 +164,7 @@ impl InterfaceListener for Counts {
 impl Counts {
     /// Returns the counters of an interface. A packet of an interface without counters is counted
     /// in `unnamed`, unless the interface is in another network namespace.
-    fn traffic(&self, interface: &Interface) -> Option<&Traffic> {
+    fn find_interface_counters(&self, interface: &Interface) -> Option<&InterfaceCounters> {
         let found = self.interfaces.find(&interface.key()?);
         if found.is_none() {
             self.unnamed.counter().add(1);
@@ -173,7 +177,7 @@ impl EventHandler<NetReceive<'_>> for Counts {
     fn handle_event(&self, event: NetReceive<'_>) {
         let traffic = event
             .interface
-            .and_then(|interface| self.traffic(interface));
+            .and_then(|interface| self.find_interface_counters(interface));
         if let Some(received) = traffic.and_then(|traffic| traffic.received.as_ref()) {
             let _group = UpdateGroup::begin();
             received.packets.counter().add(1);
@@ -197,7 +201,7 @@ impl EventHandler<NetXmit<'_>> for Counts {
             // The packet stays in the queue, and the kernel passes it to the driver again.
             return;
         }
-        let Some(traffic) = self.traffic(event.interface) else {
+        let Some(traffic) = self.find_interface_counters(event.interface) else {
             return;
         };
         let _group = UpdateGroup::begin();
@@ -214,9 +218,9 @@ impl EventHandler<NetDrop<'_>> for Counts {
     fn handle_event(&self, event: NetDrop<'_>) {
         let traffic = match event.at {
             None => None,
-            Some((DropPoint::Backlog, interface)) => self.traffic(interface),
+            Some((PacketDropPoint::Backlog, interface)) => self.find_interface_counters(interface),
             // The packet of an interface without counters is already counted in `unnamed`.
-            Some((DropPoint::Protocol, interface)) => {
+            Some((PacketDropPoint::Protocol, interface)) => {
                 interface.key().and_then(|key| self.interfaces.find(&key))
             }
         };

@@ -12,7 +12,7 @@
 use core::pin::Pin;
 
 use kernel::prelude::*;
-use provider::probe::{Abi, SysEnter};
+use provider::probe::{SysEnter, SyscallAbi};
 use provider::{EventHandler, Instance, InstanceSpec, Key, KeyedCounters, Probes};
 
 module! {
@@ -25,7 +25,7 @@ module! {
 
 /// The names of the system calls of x86_64, i386 and x32, by number, and `None` for numbers without
 /// a call.
-static NAMES: [&[Option<&str>]; 3] = include!(concat!(
+static SYSCALL_NAMES_BY_ABI: [&[Option<&str>]; 3] = include!(concat!(
     env!("PFC_OUT"),
     "/counters/providers/syscall_names.rs"
 ));
@@ -39,7 +39,7 @@ struct Counts {
     x86_64: KVec<Option<Instance>>,
     /// The instances that count i386 calls and x32 calls. The key of a call is its number; the
     /// numbers of x32 calls have [`X32_BIT`].
-    compat: Pin<KBox<KeyedCounters<Instance>>>,
+    compat_instances: Pin<KBox<KeyedCounters<Instance>>>,
     unnamed: Instance,
     unknown: Instance,
 }
@@ -50,32 +50,32 @@ const X32_BIT: u32 = 1 << 30;
 
 /// Returns the names of the system calls of an ABI, indexed by the number of the call. A kernel
 /// that is built without x32 has no x32 calls.
-fn names(abi: Abi) -> &'static [Option<&'static str>] {
-    let [x86_64, i386, x32] = NAMES;
+fn names(abi: SyscallAbi) -> &'static [Option<&'static str>] {
+    let [x86_64, i386, x32] = SYSCALL_NAMES_BY_ABI;
     match abi {
-        Abi::X86_64 => x86_64,
-        Abi::I386 => i386,
-        Abi::X32 if cfg!(CONFIG_X86_X32_ABI) => x32,
-        Abi::X32 => &[],
+        SyscallAbi::X86_64 => x86_64,
+        SyscallAbi::I386 => i386,
+        SyscallAbi::X32 if cfg!(CONFIG_X86_X32_ABI) => x32,
+        SyscallAbi::X32 => &[],
     }
 }
 
 /// Returns the name of the system call at `index` in the table of an ABI.
-fn name(abi: Abi, index: usize) -> Option<&'static str> {
+fn name(abi: SyscallAbi, index: usize) -> Option<&'static str> {
     *names(abi).get(index)?
 }
 
 /// Adds the instance that counts an i386 or x32 call.
-fn add_compat(key: &Key) -> Result<Instance> {
+fn add_compat_instance(key: &Key) -> Result<Instance> {
     let number = key.number();
     let (abi, prefix, help) = match number & X32_BIT {
         0 => (
-            Abi::I386,
+            SyscallAbi::I386,
             "i386",
             c"Calls of this system call by 32-bit programs",
         ),
         _ => (
-            Abi::X32,
+            SyscallAbi::X32,
             "x32",
             c"Calls of this system call by x32 programs",
         ),
@@ -87,7 +87,7 @@ fn add_compat(key: &Key) -> Result<Instance> {
 impl kernel::Module for Provider {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         let call = InstanceSpec::events(c"Calls of this system call by 64-bit programs");
-        let names = names(Abi::X86_64);
+        let names = names(SyscallAbi::X86_64);
         let mut x86_64 = KVec::with_capacity(names.len(), GFP_KERNEL)?;
         for name in names {
             let instance = match name {
@@ -98,7 +98,11 @@ impl kernel::Module for Provider {
         }
         let mut probes = Probes::new(Counts {
             x86_64,
-            compat: KeyedCounters::new("system calls of i386 and x32", add_compat, None)?,
+            compat_instances: KeyedCounters::new(
+                "system calls of i386 and x32",
+                add_compat_instance,
+                None,
+            )?,
             unnamed: InstanceSpec::events(
                 c"System calls of i386 and x32 without a counter of their own",
             )
@@ -115,9 +119,9 @@ impl Counts {
     /// Returns the instance that counts an i386 or x32 call with a known number. If the call has no
     /// instance yet, requests the instance and returns `unnamed`.
     fn compat_instance(&self, number: u32) -> &Instance {
-        let key = Key::number_only(number);
-        self.compat.find(&key).unwrap_or_else(|| {
-            self.compat.request(&key);
+        let key = Key::from_number(number);
+        self.compat_instances.find(&key).unwrap_or_else(|| {
+            self.compat_instances.request(&key);
             &self.unnamed
         })
     }
@@ -127,9 +131,9 @@ impl EventHandler<SysEnter<'_>> for Counts {
     fn handle_event(&self, event: SysEnter<'_>) {
         let abi = event.abi();
         let instance = event.index(abi).and_then(|index| match abi {
-            Abi::X86_64 => self.x86_64.get(index)?.as_ref(),
+            SyscallAbi::X86_64 => self.x86_64.get(index)?.as_ref(),
             // The number of a known call fits in 32 bits.
-            Abi::I386 | Abi::X32 => {
+            SyscallAbi::I386 | SyscallAbi::X32 => {
                 name(abi, index).map(|_| self.compat_instance(event.number as u32))
             }
         });

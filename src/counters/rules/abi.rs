@@ -101,16 +101,16 @@ impl Desc {
 
     /// Returns the name of the instance, without the NULs that follow it.
     pub fn name(&self) -> &[u8] {
-        until_nul(&self.name)
+        bytes_before_nul(&self.name)
     }
 
     /// Returns the help text of the instance, without the NULs that follow it.
     pub fn help(&self) -> &[u8] {
-        until_nul(&self.help)
+        bytes_before_nul(&self.help)
     }
 }
 
-fn until_nul(bytes: &[u8]) -> &[u8] {
+fn bytes_before_nul(bytes: &[u8]) -> &[u8] {
     bytes.split(|b| *b == 0).next().unwrap_or(&[])
 }
 

@@ -44,7 +44,7 @@ impl Error {
 
     /// Returns a text for the kernel log that explains the error and, where possible, how to avoid
     /// it.
-    pub const fn advice(self) -> &'static str {
+    pub const fn explanation(self) -> &'static str {
         match self {
             Self::NameEmpty => "its name is empty",
             Self::TooLong => "its name is longer than 127 bytes, or its help text longer than 79",

@@ -104,13 +104,15 @@ impl<S: RegistryStore> Registry<S> {
         })
     }
 
-    /// Returns the store for reading. The caller holds the lock of the registry.
+    /// Returns a shared reference to the registry's store. The caller holds the lock of the
+    /// registry.
     pub fn store(&self) -> &S {
         &self.store
     }
 
-    /// Returns the store for writing. The caller may only change data that the registry does not
-    /// use, such as the owner of an instance. The caller holds the lock of the registry.
+    /// Returns a mutable reference to the registry's store. The caller may only change data that
+    /// the registry does not use, such as the owner of an instance. The caller holds the lock of
+    /// the registry.
     pub fn store_mut(&mut self) -> &mut S {
         &mut self.store
     }
@@ -131,16 +133,16 @@ impl<S: RegistryStore> Registry<S> {
     /// for the end of the updates, and try again.
     pub fn add(&mut self, spec: &Spec<'_>) -> Result<u32, Error> {
         let wanted = spec.check()?;
-        let bucket = self.bucket(wanted.name());
-        match self.find_in(bucket, wanted.name()) {
+        let bucket = self.bucket_of_name(wanted.name());
+        match self.find_in_bucket(bucket, wanted.name()) {
             Some((_, old)) if old.state == LIVE => Err(Error::Exists),
             Some((instance, _)) if !self.store.is_quiescent(instance) => {
                 Err(Error::UpdatesInFlight(instance))
             }
             Some((instance, old)) if self.has_room(instance, &old, wanted.nr_slots) => {
-                Ok(self.revive(instance, &old, wanted))
+                Ok(self.revive_with_old_number(instance, &old, wanted))
             }
-            Some((instance, old)) => self.relocate(bucket, instance, &old, wanted),
+            Some((instance, old)) => self.revive_with_new_number(bucket, instance, &old, wanted),
             None => self.create(bucket, wanted),
         }
     }
@@ -171,7 +173,8 @@ impl<S: RegistryStore> Registry<S> {
     /// device (`perfcounters::fake`) and by tests, not by the kernel.
     #[cfg(not(in_kernel))]
     pub fn find(&self, name: &[u8]) -> Option<u32> {
-        self.find_in(self.bucket(name), name).map(|(n, _)| n)
+        self.find_in_bucket(self.bucket_of_name(name), name)
+            .map(|(n, _)| n)
     }
 
     /// Returns true if there is room for `nr_slots` slots at the number `instance`: no other
@@ -179,13 +182,13 @@ impl<S: RegistryStore> Registry<S> {
     fn has_room(&self, instance: u32, old: &Desc, nr_slots: u16) -> bool {
         let end = instance.wrapping_add(u32::from(nr_slots));
         let mut more = instance.wrapping_add(u32::from(old.nr_slots))..end;
-        self.layout.find_run(instance, u32::from(nr_slots)) == Some(instance)
+        self.layout.find_slot_run(instance, u32::from(nr_slots)) == Some(instance)
             && end <= self.next_slot
             && more.all(|slot| self.store.desc(slot).state == FREE)
     }
 
     /// Revives an instance under its old number.
-    fn revive(&mut self, instance: u32, old: &Desc, mut desc: Desc) -> u32 {
+    fn revive_with_old_number(&mut self, instance: u32, old: &Desc, mut desc: Desc) -> u32 {
         desc.instance = instance;
         desc.state = LIVE;
         desc.incarnation = old.incarnation.wrapping_add(1);
@@ -199,7 +202,7 @@ impl<S: RegistryStore> Registry<S> {
     }
 
     /// Revives an instance under a new number, because its slots do not fit at the old number.
-    fn relocate(
+    fn revive_with_new_number(
         &mut self,
         bucket: u32,
         instance: u32,
@@ -231,7 +234,7 @@ impl<S: RegistryStore> Registry<S> {
         let count = u32::from(nr_slots);
         let first = self
             .layout
-            .find_run(self.next_slot, count)
+            .find_slot_run(self.next_slot, count)
             .ok_or(Error::Full)?;
         self.store.grow(first.wrapping_add(count))?;
         Ok(first)
@@ -269,7 +272,7 @@ impl<S: RegistryStore> Registry<S> {
         }
     }
 
-    fn find_in(&self, bucket: u32, name: &[u8]) -> Option<(u32, Desc)> {
+    fn find_in_bucket(&self, bucket: u32, name: &[u8]) -> Option<(u32, Desc)> {
         let mut instance = self.store.head(bucket);
         while instance != 0 {
             let desc = self.store.desc(instance);
@@ -281,7 +284,7 @@ impl<S: RegistryStore> Registry<S> {
         None
     }
 
-    fn bucket(&self, name: &[u8]) -> u32 {
+    fn bucket_of_name(&self, name: &[u8]) -> u32 {
         #[expect(deprecated, reason = "as for the import: the only keyed hash in core")]
         let mut hasher = SipHasher::new_with_keys(self.key.0, self.key.1);
         hasher.write(name);

@@ -9,7 +9,7 @@ use crate::error::Error;
 /// powers of two that an `s64` can hold.
 pub const MAX_BUCKETS: u16 = 64;
 /// Maximum of the absolute value of the exponent of ten.
-pub const MAX_EXPONENT: i8 = 18;
+pub const MAX_DECIMAL_EXPONENT: i8 = 18;
 
 /// A request to add an instance. The fields of the request are not checked yet.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +50,7 @@ impl<'a> Spec<'a> {
         }
         let kind = Kind::from_raw(self.kind).ok_or(Error::BadSpec)?;
         Unit::from_raw(self.unit).ok_or(Error::BadSpec)?;
-        if self.exponent.unsigned_abs() > MAX_EXPONENT.unsigned_abs() {
+        if self.exponent.unsigned_abs() > MAX_DECIMAL_EXPONENT.unsigned_abs() {
             return Err(Error::BadSpec);
         }
         let nr_slots = match kind {
@@ -66,15 +66,15 @@ impl<'a> Spec<'a> {
             nr_slots,
             ..Desc::FREE
         };
-        put_text::<NAME_MAX>(&mut desc.name, self.name)?;
-        put_text::<HELP_MAX>(&mut desc.help, self.help)?;
+        copy_checked_text::<NAME_MAX>(&mut desc.name, self.name)?;
+        copy_checked_text::<HELP_MAX>(&mut desc.help, self.help)?;
         Ok(desc)
     }
 }
 
 /// Copies a text. The text must be UTF-8 without control characters, because tools print it on one
 /// line of a terminal.
-fn put_text<const N: usize>(to: &mut [u8; N], text: &[u8]) -> Result<(), Error> {
+fn copy_checked_text<const N: usize>(to: &mut [u8; N], text: &[u8]) -> Result<(), Error> {
     // The text must be shorter than the field, because the last byte of the field is a NUL.
     if text.len() >= N {
         return Err(Error::TooLong);

@@ -19,7 +19,7 @@ use crate::contexts::thread_table::{ThreadEntry, UnlinkedEntry};
 use crate::msr;
 use crate::per_cpu;
 use crate::pmus::to_kernel_error;
-use crate::session::{ListSlot, Session, SESSION};
+use crate::session::{ContextListSlot, Session, SESSION};
 use base::{access, cpu, preempt, task};
 
 impl Context {
@@ -45,13 +45,14 @@ impl Context {
         let place = task.is_some().then(UnlinkedEntry::new).transpose()?;
         let blocker = self.notify_block.then(|| Blocker::new(&self.notifier));
         let blocker = blocker.transpose()?;
-        let slot = ListSlot::new()?;
+        let slot = ContextListSlot::new()?;
         let mut session = SESSION.lock();
-        // The required registers in `uses` do not change until set_required() is called below,
-        // because code that changes them also takes `SESSION`.
+        // The required registers in `uses` do not change until set_required_registers() is called
+        // below, because code that changes them also takes `SESSION`.
         let (uses, core) = {
             let state = self.state.lock();
-            let uses = state.required_registers_with(&self.registers.map(), |_| RegisterMask::NONE);
+            let uses =
+                state.required_registers_of_all_sets(&self.registers.map(), |_| RegisterMask::NONE);
             (uses, state.elsewhere.core)
         };
         let cpu = task.is_none().then_some(number);
@@ -79,14 +80,14 @@ impl Context {
                 cpu_fit::log_missing_registers(cpu);
                 return Err(ENODEV);
             }
-            state.elsewhere.set_required(uses);
+            state.elsewhere.set_required_registers(uses);
             self.activate_set(&mut state, set)
                 .map_err(to_kernel_error)?;
-            state.claimed_registers_with(&self.registers.map(), |_| RegisterMask::NONE)
+            state.claimed_registers_of_all_sets(&self.registers.map(), |_| RegisterMask::NONE)
         };
         session.add_context(slot, self);
         session
-            .claim(self.scope, &self.registers, &RegisterMask::NONE, &claims)
+            .claim_registers(self.scope, &self.registers, &RegisterMask::NONE, &claims)
             .inspect_err(|_| session.remove_context(self))?;
         let attached = match task.zip(place) {
             Some(((task, watch), place)) => session.add_thread().and_then(|()| {
@@ -95,22 +96,24 @@ impl Context {
             }),
             None => {
                 let ready;
-                (session, ready) = self.prepare_cpu(session, number, claims);
+                (session, ready) = self.clear_perf_counters_on_cpu(session, number, claims);
                 ready.and_then(|()| self.attach_cpu(&mut session, number, &claims))
             }
         };
         attached.inspect_err(|_| {
             self.detach();
-            let _ = session.claim(self.scope, &self.registers, &claims, &RegisterMask::NONE);
+            let _ =
+                session.claim_registers(self.scope, &self.registers, &claims, &RegisterMask::NONE);
             session.remove_context(self);
         })
     }
 
     /// Attaches the context to the thread `task`. If the caller has `CAP_SYS_ADMIN`, evicts
-    /// contexts that were attached without `CAP_PERFMON` and that have claimed the same registers
-    /// or monitor the same thread. Evicts a context only after all checks have succeeded. After the
-    /// eviction, checks again that the thread has not exited and that the caller may still watch
-    /// the thread. After an error, the caller calls [`detach`](Self::detach).
+    /// contexts that were attached without `CAP_PERFMON`: the context of the same thread, and
+    /// contexts of CPUs that have claimed the same registers. Evicts a context only after all
+    /// checks have succeeded. After the eviction, checks again that the thread has not exited and
+    /// that the caller may still watch the thread. After an error, the caller calls
+    /// [`detach`](Self::detach).
     fn attach_thread(
         &self,
         session: &mut Session,
@@ -121,7 +124,7 @@ impl Context {
     ) -> Result {
         let address = task::task_address(&task);
         self.check_may_watch_thread(&task)?;
-        let place = self.insert_entry(session, place, address)?;
+        let place = self.insert_thread_entry(session, place, address)?;
         session.evict(Scope::Thread, &claims);
         let mut state = self.state.lock();
         state.phase.attach(Target::Thread(address));
@@ -144,7 +147,7 @@ impl Context {
     /// `EEXIST` if another context is attached to the thread already. If the caller is an
     /// administrator (`CAP_SYS_ADMIN`), a context of the thread that was attached without
     /// `CAP_PERFMON` is ended, and this context replaces it.
-    fn insert_entry(
+    fn insert_thread_entry(
         &self,
         session: &mut Session,
         new: UnlinkedEntry,
@@ -180,7 +183,7 @@ impl Context {
     ///
     /// flush_perf_dirty_counters() can take 100 ms, so this function releases `SESSION` during the
     /// call. While `SESSION` is released, `loading` makes unload() and writes of registers fail.
-    pub(crate) fn prepare_cpu(
+    pub(crate) fn clear_perf_counters_on_cpu(
         &self,
         session: GlobalGuard<SESSION>,
         number: u32,
@@ -221,7 +224,7 @@ impl Context {
     /// This function sends at most one IPI, so a thread that often moves to another CPU cannot
     /// prolong the call. `running_cpu()` has a barrier, so it reads the thread's CPU after the
     /// context was started.
-    pub(crate) fn load_where_running(&self, task: usize) {
+    pub(crate) fn load_on_cpu_of_thread(&self, task: usize) {
         if task == task::current_task_address() {
             return self.sched_in(Target::Thread(task));
         }
@@ -241,16 +244,16 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// `EBUSY` while [`prepare_cpu`](Self::prepare_cpu) has released `SESSION`. Without this error,
-    /// `unload` would remove the context from the list of attached contexts, and `load` would then
-    /// attach a context that is not in the list.
+    /// `EBUSY` while [`clear_perf_counters_on_cpu`](Self::clear_perf_counters_on_cpu) has released
+    /// `SESSION`. Without this error, `unload` would remove the context from the list of attached
+    /// contexts, and `load` would then attach a context that is not in the list.
     pub(crate) fn unload(&self) -> Result {
         let mut session = SESSION.lock();
         if self.state.lock().loading {
             return Err(EBUSY);
         }
         let (was, claims) = self.detach();
-        session.claim(self.scope, &self.registers, &claims, &RegisterMask::NONE)?;
+        session.claim_registers(self.scope, &self.registers, &claims, &RegisterMask::NONE)?;
         session.remove_context(self);
         if was != Target::Detached && self.scope == Scope::Thread {
             session.remove_thread();
@@ -266,7 +269,7 @@ impl Context {
         self.with_state(&mut |state| {
             was = state.phase.target();
             self.stop_counting(state);
-            self.detach_state(state);
+            self.set_target_detached(state);
             old = Some((
                 (state.thread.take(), state.thread_entry.take()),
                 (state.blocker.take(), state.permission.take()),

@@ -23,7 +23,7 @@ use base::task::ProcessIdentity;
 pub(crate) struct Blocker {
     pub(crate) raw: NonNull<helpers::Blocker>,
     /// The process that attached the context.
-    pub(crate) loader: ProcessIdentity,
+    pub(crate) attaching_process: ProcessIdentity,
 }
 
 // SAFETY: The C functions of the structure may be called, and free it, in any thread.
@@ -35,21 +35,25 @@ impl Blocker {
     /// Creates a `Blocker` for an attachment by the caller's process. May sleep. Returns `ESRCH` or
     /// `ENOMEM` on failure.
     pub(crate) fn new(deferral: &Deferral) -> Result<Self> {
-        let loader = ProcessIdentity::of_caller()?;
-        // SAFETY: The deferral is valid by its type's invariant, and `loader` holds a reference.
-        // `pfm_blocker_new()` may sleep, because the caller is in process context.
-        let raw = unsafe { helpers::pfm_blocker_new(deferral.raw.as_ptr(), loader.as_ptr()) };
+        let attaching_process = ProcessIdentity::of_caller()?;
+        // SAFETY: The deferral is valid by its type's invariant, and `attaching_process` holds a
+        // reference. `pfm_blocker_new()` may sleep, because the caller is in process context.
+        let raw =
+            unsafe { helpers::pfm_blocker_new(deferral.raw.as_ptr(), attaching_process.as_ptr()) };
         let raw = NonNull::new(raw).ok_or(ENOMEM)?;
         // INVARIANT: `raw` was just created.
-        Ok(Self { raw, loader })
+        Ok(Self {
+            raw,
+            attaching_process,
+        })
     }
 
     /// Makes the current thread sleep on its way to user mode, until [`resume`](Self::resume) or a
     /// signal. Callable in any context.
     ///
-    /// Before it sleeps, and then once a second, the thread checks whether the process `loader` may
-    /// still stop the thread. If `loader` may no longer stop the thread, the context ends and the
-    /// thread continues.
+    /// Before it sleeps, and then once a second, the thread checks whether the process
+    /// `attaching_process` may still stop the thread. If `attaching_process` may no longer stop the
+    /// thread, the context ends and the thread continues.
     pub(crate) fn block_thread(&self) {
         // SAFETY: `raw` is valid by the type's invariant.
         unsafe { helpers::pfm_blocker_block_thread(self.raw.as_ptr()) }

@@ -43,7 +43,7 @@ unsafe extern "C" fn pfm_end_refused(context: *const c_void, blocker: *const hel
     // SAFETY: `Deferral::free_context` clears the pointer before it starts the grace period after
     // which the context is freed. The caller read the pointer inside an RCU read-side critical
     // section.
-    unsafe { (*context.cast::<Context>()).end_if_state(&is_that) };
+    unsafe { (*context.cast::<Context>()).end_without_permission_if(&is_that) };
 }
 
 /// Checks again whether the context's user may monitor the context's thread.
@@ -70,7 +70,7 @@ unsafe extern "C" fn pfm_recheck_permission(context: *const c_void) {
 unsafe extern "C" fn pfm_deferred_work(context: *const c_void, timer: bool) {
     // SAFETY: The deferral is a field of the context. The drop of the deferral waits for the
     // irq_work and the timer.
-    unsafe { (*context.cast::<Context>()).deferred_work(timer) }
+    unsafe { (*context.cast::<Context>()).handle_timer_or_irq_work(timer) }
 }
 
 /// Reads the counters of all contexts that are in a PMU, on every CPU, so that no counter wraps
@@ -87,6 +87,6 @@ extern "C" fn pfm_wrap_timer_work() {
 }
 
 #[no_mangle]
-extern "C" fn pfm_idle_work() {
+extern "C" fn pfm_detach_idle_probes() {
     session::detach_idle_probes();
 }

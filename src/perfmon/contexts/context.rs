@@ -41,7 +41,7 @@ use kernel::sync::{Arc, Mutex};
 use kernel::task::Task;
 use perfmon_rules::claims::RegisterMask;
 use perfmon_rules::error::Error;
-use perfmon_rules::register_map::{Map, Scope};
+use perfmon_rules::register_map::{RegisterMap, Scope};
 
 use crate::contexts::blocker::Blocker;
 use crate::contexts::deferral::Deferral;
@@ -49,7 +49,7 @@ use crate::contexts::event_set::{EventSet, EventSets};
 use crate::contexts::phase::{Phase, Target};
 use crate::contexts::sampling_state::Sampling;
 use crate::contexts::thread_table::{self, ThreadEntry};
-use crate::cpu_kinds::Elsewhere;
+use crate::cpu_kinds::CpuFit;
 use crate::per_cpu;
 use crate::pmu_registers::Registers;
 use crate::pmus::{self, current_registers};
@@ -74,7 +74,7 @@ pub(crate) struct ContextState {
     pub(crate) thread: Option<ARef<Task>>,
     /// The CPUs on which the context can count, and the run time of the context's thread on other
     /// CPUs.
-    pub(crate) elsewhere: Elsewhere,
+    pub(crate) elsewhere: CpuFit,
     /// Set when an access to a PMU register has failed, so that the notifier's irq_work ends the
     /// context.
     pub(crate) broken: bool,
@@ -100,7 +100,8 @@ pub(crate) struct ContextState {
     /// If true, the permission to watch the thread has to be checked again: the notifier's irq_work
     /// queues a worker for this check.
     pub(crate) recheck_pending: bool,
-    /// Set while [`prepare_cpu`](Context::prepare_cpu) has released the lock `SESSION`.
+    /// Set while [`clear_perf_counters_on_cpu`](Context::clear_perf_counters_on_cpu) has released
+    /// the lock `SESSION`.
     pub(crate) loading: bool,
     /// References to the modules of this context's PMU descriptions, to keep the modules loaded.
     pins: pmus::Pins,
@@ -175,7 +176,7 @@ impl Context {
     /// no PMU description is registered. Other errors are `EDQUOT`, `ESRCH` and `ENOMEM`.
     pub(crate) fn new(kind: ContextConfig) -> Result<Arc<Self>> {
         let charge =
-            MemoryCharge::of_context(size_of::<Self>().wrapping_add(CONTEXT_OVERHEAD_BYTES))?;
+            MemoryCharge::of_new_context(size_of::<Self>().wrapping_add(CONTEXT_OVERHEAD_BYTES))?;
         let ns = ARef::from(current!().active_pid_ns().ok_or(ESRCH)?);
         let (registers, pins) = current_registers()?;
         let global_ctrl = registers.map().global_ctrl;
@@ -202,9 +203,9 @@ impl Context {
                     sets,
                     phase: Phase::NEW,
                     thread: None,
-                    elsewhere: Elsewhere {
+                    elsewhere: CpuFit {
                         core: kind.core,
-                        ..Elsewhere::default()
+                        ..CpuFit::default()
                     },
                     broken: false,
                     claims: RegisterMask::NONE,
@@ -260,13 +261,16 @@ impl Context {
     }
 
     /// Calls `function` with the context's lock held. `function` runs on the CPU that
-    /// [`ContextState::required_cpu`] returns, or on this CPU if `required_cpu` returns `None`.
-    /// Called in process context.
+    /// [`ContextState::state_access_cpu`] returns, or on this CPU if `state_access_cpu` returns
+    /// `None`. Called in process context.
     pub(crate) fn with_state(&self, function: &mut dyn FnMut(&mut ContextState)) {
         loop {
             let elsewhere = {
                 let mut state = self.state.lock();
-                match state.required_cpu().filter(|cpu| *cpu != cpu::this_cpu()) {
+                match state
+                    .state_access_cpu()
+                    .filter(|cpu| *cpu != cpu::this_cpu())
+                {
                     Some(cpu) => cpu,
                     None => return function(&mut state),
                 }
@@ -275,9 +279,9 @@ impl Context {
             cpu::call_on_cpu(elsewhere, &mut || {
                 let mut state = self.state.lock();
                 // The thread may have been switched out or have moved to another CPU since
-                // `required_cpu()` was called above.
+                // `state_access_cpu()` was called above.
                 if state
-                    .required_cpu()
+                    .state_access_cpu()
                     .is_none_or(|cpu| cpu == cpu::this_cpu())
                 {
                     function(&mut state);
@@ -314,7 +318,7 @@ impl Context {
 
     /// Returns `OtherCpu` if the context is attached to a CPU other than this one.
     fn check_cpu(&self, state: &ContextState) -> Result<(), Error> {
-        match state.required_cpu() {
+        match state.state_access_cpu() {
             Some(cpu) if self.scope == Scope::System && cpu != cpu::this_cpu() => {
                 Err(Error::OtherCpu)
             }
@@ -326,7 +330,7 @@ impl Context {
 impl ContextState {
     /// Returns the CPU on which the state must be accessed, or `None` if any CPU may access the
     /// state.
-    pub(crate) fn required_cpu(&self) -> Option<u32> {
+    pub(crate) fn state_access_cpu(&self) -> Option<u32> {
         match self.phase.target() {
             Target::Cpu(cpu) => Some(cpu),
             _ => self.phase.cpu(),
@@ -362,9 +366,9 @@ impl ContextState {
     /// Returns the hardware registers that all event sets together claim. `more` returns registers
     /// that will be added to the event set with the given number; the result includes these
     /// registers.
-    pub(crate) fn claimed_registers_with(
+    pub(crate) fn claimed_registers_of_all_sets(
         &self,
-        map: &Map<'_>,
+        map: &RegisterMap<'_>,
         more: impl Fn(u16) -> RegisterMask,
     ) -> RegisterMask {
         self.each_set().fold(RegisterMask::NONE, |all, set| {

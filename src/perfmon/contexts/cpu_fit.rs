@@ -7,7 +7,7 @@
 #![expect(unsafe_code, reason = "a call of C")]
 
 use perfmon_rules::claims::RegisterMask;
-use perfmon_rules::register_map::Map;
+use perfmon_rules::register_map::RegisterMap;
 
 use crate::contexts::context::{Context, ContextState};
 use crate::cpu_kinds;
@@ -41,9 +41,9 @@ impl ContextState {
     /// Returns the hardware registers that a CPU needs to count with every event set of the
     /// context. `more` returns registers that will be added to the event set with the given number;
     /// the result includes these registers.
-    pub(crate) fn required_registers_with(
+    pub(crate) fn required_registers_of_all_sets(
         &self,
-        map: &Map<'_>,
+        map: &RegisterMap<'_>,
         more: impl Fn(u16) -> RegisterMask,
     ) -> RegisterMask {
         self.each_set().fold(RegisterMask::NONE, |all, set| {
@@ -57,7 +57,8 @@ impl Context {
     /// needs. Called with interrupts off.
     #[inline]
     pub(crate) fn fits_cpu(&self, state: &mut ContextState) -> bool {
-        state.elsewhere.fitting_kind == Some(per_cpu::cpu_kind_id()) || self.update_fit(state)
+        state.elsewhere.fitting_kind_id == Some(per_cpu::cpu_kind_id())
+            || self.compare_with_this_cpu(state)
     }
 
     /// Compares the registers that the context needs with the registers of this CPU, and returns
@@ -65,24 +66,24 @@ impl Context {
     /// after registers were written. If this CPU lacks registers of the context, the run time of
     /// the thread is added to [`ContextState::elsewhere`] from now on.
     #[cold]
-    fn update_fit(&self, state: &mut ContextState) -> bool {
+    fn compare_with_this_cpu(&self, state: &mut ContextState) -> bool {
         let kind = per_cpu::cpu_kind(cpu::this_cpu());
-        let fits = kind.fits(&state.elsewhere.required, state.elsewhere.core);
-        self.add_elsewhere_time(state, !fits);
+        let fits = kind.fits(&state.elsewhere.required_registers, state.elsewhere.core);
+        self.add_unfit_cpu_time(state, !fits);
         if fits {
-            state.elsewhere.fitting_kind = Some(kind.id);
+            state.elsewhere.fitting_kind_id = Some(kind.id);
             state.elsewhere.stop();
             return true;
         }
-        state.elsewhere.fitting_kind = None;
-        // If `run_time_before` is set, an earlier call has marked the values of the context as
+        state.elsewhere.fitting_kind_id = None;
+        // If `last_run_time_ns` is set, an earlier call has marked the values of the context as
         // incomplete. If user space writes a PMD, the PMD is no longer marked as incomplete.
-        let is_new = state.elsewhere.run_time_before.is_none();
+        let is_new = state.elsewhere.last_run_time_ns.is_none();
         if is_new {
-            state.elsewhere.run_time_before = Some(Self::cpu_time_ns(state));
+            state.elsewhere.last_run_time_ns = Some(Self::cpu_time_ns(state));
         }
         if is_new || !state.set.registers.is_any_incomplete() {
-            self.mark_incomplete(state);
+            self.mark_all_sets_incomplete(state);
         }
         false
     }
@@ -96,7 +97,7 @@ impl Context {
     }
 
     /// Marks the values of all event sets as short (incomplete), and updates the self page.
-    fn mark_incomplete(&self, state: &mut ContextState) {
+    fn mark_all_sets_incomplete(&self, state: &mut ContextState) {
         for set in state.each_set_mut() {
             set.registers.mark_loaded_incomplete();
         }
@@ -107,27 +108,27 @@ impl Context {
     /// context. If the context is started and not masked, adds the time that the thread has run
     /// since the last update, and marks the values of the context as short (incomplete).
     #[cold]
-    pub(crate) fn sync_elsewhere(&self, state: &mut ContextState) {
-        if state.elsewhere.is_elsewhere() {
+    pub(crate) fn sync_unfit_cpu_time(&self, state: &mut ContextState) {
+        if state.elsewhere.is_on_unfit_cpu() {
             let cpu = state.thread.as_ref().map(|t| task::running_cpu(t));
-            self.add_elsewhere_time(state, cpu.flatten().is_some());
+            self.add_unfit_cpu_time(state, cpu.flatten().is_some());
         }
     }
 
-    /// Implements [`sync_elsewhere`](Self::sync_elsewhere). `runs` is true if the thread is running
-    /// on a CPU that lacks registers of the context. Such a thread has events that the context does
-    /// not count, even if its run time has not changed: the kernel updates the run time at timer
-    /// ticks.
-    fn add_elsewhere_time(&self, state: &mut ContextState, runs: bool) {
-        let Some(since) = state.elsewhere.run_time_before else {
+    /// Implements [`sync_unfit_cpu_time`](Self::sync_unfit_cpu_time). `runs` is true if the thread
+    /// is running on a CPU that lacks registers of the context. Such a thread has events that the
+    /// context does not count, even if its run time has not changed: the kernel updates the run
+    /// time at timer ticks.
+    fn add_unfit_cpu_time(&self, state: &mut ContextState, runs: bool) {
+        let Some(since) = state.elsewhere.last_run_time_ns else {
             return;
         };
         let now = Self::cpu_time_ns(state);
-        state.elsewhere.run_time_before = Some(now);
+        state.elsewhere.last_run_time_ns = Some(now);
         let ran = now.wrapping_sub(since);
         if state.phase.is_started() && !state.sampling.masked && (ran != 0 || runs) {
             state.elsewhere.time = state.elsewhere.time.wrapping_add(ran);
-            self.mark_incomplete(state);
+            self.mark_all_sets_incomplete(state);
         }
     }
 }

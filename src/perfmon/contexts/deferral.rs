@@ -55,8 +55,8 @@ impl Deferral {
         unsafe { helpers::pfm_deferral_attach(self.raw.as_ptr(), context) }
     }
 
-    /// Queues a call of `Context::deferred_work` on this CPU, in hard interrupt context, as soon
-    /// as interrupts are on. Callable in any context.
+    /// Queues a call of `Context::handle_timer_or_irq_work` on this CPU, in hard interrupt context,
+    /// as soon as interrupts are on. Callable in any context.
     #[inline]
     pub(crate) fn queue_work(&self) {
         // SAFETY: `raw` is valid by the type's invariant; an irq_work can be queued in any context.
@@ -70,9 +70,9 @@ impl Deferral {
         unsafe { helpers::pfm_deferral_queue_permission_check(self.raw.as_ptr()) }
     }
 
-    /// Starts the timer, which calls `Context::deferred_work` on this CPU after `nanoseconds`. If
-    /// the timer is already started, its expiry changes. Called with interrupts off and not in an
-    /// NMI.
+    /// Starts the timer, which calls `Context::handle_timer_or_irq_work` on this CPU after
+    /// `nanoseconds`. If the timer is already started, its expiry changes. Called with interrupts
+    /// off and not in an NMI.
     #[inline]
     pub(crate) fn start_timer(&self, nanoseconds: u64) {
         // SAFETY: `raw` is valid by the type's invariant; the caller is not in an NMI.

@@ -19,18 +19,18 @@ impl Context {
     ///
     /// Context: on the CPU that is going offline, or in the thread that exits.
     pub(crate) fn end(&self, target: Target) {
-        self.end_with(target, Self::end_state);
+        self.end_if_attached_to(target, Self::end_with_target);
     }
 
     /// Ends the context if it is attached to the current thread, `target`, because the thread has
     /// executed a program that has more privileges than the user who executed it, or that this user
     /// may not read.
     pub(crate) fn end_at_exec(&self, target: Target) {
-        self.end_with(target, Self::revoke);
+        self.end_if_attached_to(target, Self::end_without_permission);
     }
 
     /// Calls `end` for the state of the context if the context is attached to `target`.
-    fn end_with(&self, target: Target, end: impl FnOnce(&Self, &mut ContextState)) {
+    fn end_if_attached_to(&self, target: Target, end: impl FnOnce(&Self, &mut ContextState)) {
         let mut state = self.state.lock();
         if state.phase.target() == target {
             end(self, &mut state);
@@ -50,9 +50,9 @@ impl Context {
     ///
     /// While the PMU of a CPU holds the context, only code on that CPU may call this function. The
     /// caller calls `Deferral::wake_blocked()` later, because the thread may be blocked.
-    fn end_state(&self, state: &mut ContextState) {
+    fn end_with_target(&self, state: &mut ContextState) {
         self.stop_counting(state);
-        self.detach_state(state);
+        self.set_target_detached(state);
         state.phase.end();
         self.queue_end_message(state);
         state.resume_thread();
@@ -61,9 +61,9 @@ impl Context {
     /// Ends the context although its target continues to run, because the permission to monitor the
     /// target was lost. Queues an `END` message for the reader.
     ///
-    /// The rules for the caller are those of [`end_state`](Self::end_state).
-    pub(crate) fn revoke(&self, state: &mut ContextState) {
-        self.end_early(state);
+    /// The rules for the caller are those of [`end_with_target`](Self::end_with_target).
+    pub(crate) fn end_without_permission(&self, state: &mut ContextState) {
+        self.end_before_target(state);
         self.queue_end_message(state);
         state.resume_thread();
     }
@@ -73,7 +73,7 @@ impl Context {
     /// administrator's context needs the registers or the thread of this context. Returns the
     /// registers that the evicted context had claimed, or no registers if the context was not
     /// evicted.
-    pub(crate) fn evict(&self, has: &dyn Fn(&ContextState) -> bool) -> RegisterMask {
+    pub(crate) fn evict_if(&self, has: &dyn Fn(&ContextState) -> bool) -> RegisterMask {
         let (mut claims, mut place) = (RegisterMask::NONE, None);
         // Call `has` before with_state(), to send no IPI if the context is not evicted.
         if !has(&self.state.lock()) {
@@ -81,7 +81,7 @@ impl Context {
         }
         self.with_state(&mut |state| {
             if has(state) {
-                self.end_early(state);
+                self.end_before_target(state);
                 self.queue_message(state, abi::EVICTED);
                 state.resume_thread();
                 claims = core::mem::replace(&mut state.claims, RegisterMask::NONE);
@@ -97,8 +97,8 @@ impl Context {
 
     /// Ends a context because a PMU register that it uses could not be accessed, and queues a
     /// `FAULT` message for the reader. Called by the notifier's irq_work.
-    pub(crate) fn end_broken(&self, mut state: RawLockGuard<'_, ContextState>) {
-        self.end_early(&mut state);
+    pub(crate) fn end_after_register_fault(&self, mut state: RawLockGuard<'_, ContextState>) {
+        self.end_before_target(&mut state);
         self.queue_message(&mut state, abi::FAULT);
         state.resume_thread();
         // Another context can be attached to the thread from now on.
@@ -115,10 +115,10 @@ impl Context {
 
     /// Ends the context although its target continues to run. If the context was started, marks all
     /// its values as short (incomplete). Updates the self page.
-    fn end_early(&self, state: &mut ContextState) {
+    fn end_before_target(&self, state: &mut ContextState) {
         let counts = state.phase.is_started() || state.broken;
         self.stop_counting(state);
-        self.detach_state(state);
+        self.set_target_detached(state);
         state.phase.end();
         state.broken = false;
         if counts {
@@ -131,7 +131,7 @@ impl Context {
 
     /// Sets the target to `Detached`. If the target was a CPU, on which the caller must run, also
     /// clears the variable `loaded` of that CPU.
-    pub(crate) fn detach_state(&self, state: &mut ContextState) {
+    pub(crate) fn set_target_detached(&self, state: &mut ContextState) {
         if let Target::Cpu(_) = state.phase.target() {
             per_cpu::set_loaded_address(Scope::System, 0);
         }

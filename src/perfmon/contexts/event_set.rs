@@ -13,7 +13,7 @@ use perfmon_rules::claims::RegisterMask;
 use perfmon_rules::event_sets::{RunningMoments, SetRuns};
 use perfmon_rules::period::SamplingAttributes;
 use perfmon_rules::register_bitmap::{PmdSet, RegisterBitmap};
-use perfmon_rules::register_memory::{MemorySize, RegisterMemory};
+use perfmon_rules::register_memory::{RegisterMemory, RegisterMemorySize};
 
 use base::account::MemoryCharge;
 
@@ -43,7 +43,7 @@ pub(crate) struct RegisterRequest {
 
 impl RegisterRequest {
     /// Returns the hardware registers among the requested registers.
-    pub(crate) fn claims(&self) -> RegisterMask {
+    pub(crate) fn hardware_registers(&self) -> RegisterMask {
         let first = |numbers: &RegisterBitmap| numbers.0.first().copied().unwrap_or(0);
         RegisterMask {
             pmcs: first(&self.pmcs),
@@ -53,7 +53,9 @@ impl RegisterRequest {
 }
 
 /// Allocates the memory for the register values and the program of a set.
-pub(crate) fn alloc_register_memory(needs: &MemorySize) -> Result<RegisterMemory<KmallocHeap>> {
+pub(crate) fn alloc_register_memory(
+    needs: &RegisterMemorySize,
+) -> Result<RegisterMemory<KmallocHeap>> {
     fn allocate_array<T: Copy + Default>(nr: usize) -> Result<KVec<T>> {
         Ok(KVec::from_elem(T::default(), nr, GFP_KERNEL_ACCOUNT)?)
     }
@@ -80,7 +82,7 @@ pub(crate) struct EventSet {
     /// The sampling attributes of the PMDs that sample, sorted by PMD number.
     pub(crate) attrs: KVec<SamplingAttributes>,
     /// The run statistics of the PMDs that count (do not sample).
-    pub(crate) moments: KVec<RunningMoments>,
+    pub(crate) run_moments: KVec<RunningMoments>,
     /// The bytes that are charged for this set.
     pub(crate) charge: MemoryCharge,
 }
@@ -98,7 +100,7 @@ impl EventSet {
             registers: Registers::default(),
             runs: SetRuns::default(),
             attrs: KVec::new(),
-            moments: KVec::new(),
+            run_moments: KVec::new(),
             charge,
         };
         Ok(KBox::new(new, GFP_KERNEL_ACCOUNT)?)
@@ -106,21 +108,21 @@ impl EventSet {
 
     /// Moves what the event set stores to the larger memory in `room`, `attrs` and `moments`, where
     /// the two vectors are empty. On return, the arguments have the old memory.
-    pub(crate) fn move_to(
+    pub(crate) fn move_to_larger_memory(
         &mut self,
         room: &mut RegisterMemory<KmallocHeap>,
         attrs: &mut KVec<SamplingAttributes>,
         moments: &mut KVec<RunningMoments>,
     ) {
-        self.registers.move_to(room);
+        self.registers.move_to_larger_memory(room);
         for attr in &self.attrs {
             let _ = attrs.push_within_capacity(*attr);
         }
-        for statistics in &self.moments {
+        for statistics in &self.run_moments {
             let _ = moments.push_within_capacity(*statistics);
         }
         core::mem::swap(&mut self.attrs, attrs);
-        core::mem::swap(&mut self.moments, moments);
+        core::mem::swap(&mut self.run_moments, moments);
     }
 
     /// Returns the sampling attributes of a PMD, or `None` if the PMD does not sample.
@@ -132,9 +134,9 @@ impl EventSet {
     /// the PMD with `grow_set()`.
     pub(crate) fn set_sampling(&mut self, new: SamplingAttributes) {
         let mut at = 0usize;
-        while let Some(moments) = self.moments.get(at) {
+        while let Some(moments) = self.run_moments.get(at) {
             if moments.pmd == new.pmd {
-                let _ = self.moments.remove(at);
+                let _ = self.run_moments.remove(at);
                 break;
             }
             at = at.wrapping_add(1);
@@ -156,13 +158,13 @@ impl EventSet {
 
     /// Configures a PMD to count, with the value that was written to it as the start value. The
     /// caller has allocated memory for the run statistics of the PMD with `grow_set()`.
-    pub(crate) fn set_counting(&mut self, pmd: u16) {
+    pub(crate) fn set_counting_pmd(&mut self, pmd: u16) {
         let value = self.registers.value(pmd);
-        match self.moments.iter_mut().find(|m| m.pmd == pmd) {
+        match self.run_moments.iter_mut().find(|m| m.pmd == pmd) {
             Some(moments) => moments.set(value),
             None => {
                 let _ = self
-                    .moments
+                    .run_moments
                     .push_within_capacity(RunningMoments::new(pmd, value));
             }
         }
@@ -174,7 +176,7 @@ impl EventSet {
         let attr = self.attrs.iter_mut().find(|attr| attr.pmd == pmd);
         let value = attr.map_or(0, |attr| attr.next_value(long));
         let before = self.registers.value(pmd);
-        if let Some(moments) = self.moments.iter_mut().find(|m| m.pmd == pmd) {
+        if let Some(moments) = self.run_moments.iter_mut().find(|m| m.pmd == pmd) {
             moments.reset(before, value);
         }
         self.registers.set_value(pmd, value);
@@ -185,9 +187,9 @@ impl EventSet {
     #[inline]
     pub(crate) fn load(&mut self, now: u64) {
         if self.runs.load(now) {
-            self.runs.ended_by = PmdSet::default();
+            self.runs.ended_by_pmds = PmdSet::default();
             for attr in &mut self.attrs {
-                attr.begin_run();
+                attr.restart_switch_countdown();
             }
         }
     }
@@ -196,7 +198,7 @@ impl EventSet {
     /// PMU, and the register values in memory are up to date.
     pub(crate) fn end_run(&mut self) {
         let time = self.runs.end_run();
-        for moments in &mut self.moments {
+        for moments in &mut self.run_moments {
             moments.end(self.registers.value(moments.pmd), time);
         }
     }
@@ -223,7 +225,7 @@ pub(crate) struct EventSets {
     pub(crate) due: bool,
     /// The timer does not end a run of a set before this time, in nanoseconds of
     /// [`base::clock::monotonic_ns_in_any_context`].
-    pub(crate) earliest_switch: u64,
+    pub(crate) earliest_switch_ns: u64,
 }
 
 impl EventSets {
@@ -242,7 +244,7 @@ impl EventSets {
             slots,
             active: 0,
             due: false,
-            earliest_switch: 0,
+            earliest_switch_ns: 0,
         })
     }
 
@@ -264,7 +266,7 @@ impl EventSets {
     /// Makes the event set in the slot `place` active. On entry, `set` is the old active set, which
     /// is moved to its slot. On return, `set` is the new active set.
     #[inline]
-    pub(crate) fn activate(&mut self, set: &mut KBox<EventSet>, place: usize) {
+    pub(crate) fn swap_active_set(&mut self, set: &mut KBox<EventSet>, place: usize) {
         let Some(slot) = self.slots.get_mut(place) else {
             return;
         };

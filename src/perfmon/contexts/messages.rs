@@ -7,7 +7,7 @@ use perfmon_rules::register_bitmap::PmdSet;
 
 use crate::contexts::context::{Context, ContextState};
 use crate::description::Overflow;
-use crate::stats::{self, SelfStat};
+use crate::stats::{self, PerfmonStatistic};
 
 impl Context {
     /// Reports to the readers that the target of the context has ended: queues an `END` message and
@@ -39,13 +39,13 @@ impl Context {
             msg_ovfl_ip: overflow.ip,
             msg_ovfl_pmds: pmds.to_bitmap(),
         };
-        let kept = self.no_messages || state.sampling.queue.push(&message);
+        let kept = self.no_messages || state.sampling.message_queue.push(&message);
         self.notifier.wake_readers();
         if kept {
-            stats::count(SelfStat::Messages);
+            stats::count(PerfmonStatistic::Messages);
             return 0;
         }
-        stats::count(SelfStat::MessagesLost);
+        stats::count(PerfmonStatistic::MessagesLost);
         action::MASK
     }
 
@@ -56,22 +56,22 @@ impl Context {
             msg_type,
             ..Message::default()
         };
-        state.sampling.queue.push(&message);
+        state.sampling.message_queue.push(&message);
         self.notifier.wake_readers();
     }
 
     /// Removes the oldest message from the queue and returns it, or `None` if the queue is empty.
     pub(crate) fn take_message(&self) -> Option<Message> {
-        self.state.lock().sampling.queue.pop()
+        self.state.lock().sampling.message_queue.pop()
     }
 
     /// Puts a message that could not be copied to user space back to the front of the queue.
     pub(crate) fn put_back(&self, message: &Message) {
-        self.state.lock().sampling.queue.put_back(message);
+        self.state.lock().sampling.message_queue.put_back(message);
     }
 
     /// Returns whether the queue contains a message.
     pub(crate) fn has_message(&self) -> bool {
-        !self.state.lock().sampling.queue.is_empty()
+        !self.state.lock().sampling.message_queue.is_empty()
     }
 }

@@ -12,7 +12,7 @@ use crate::contexts::context::{loaded_context, Context};
 use crate::msr;
 use crate::nmi::{self, IrqRegs, NmiRegisters};
 use crate::per_cpu::counting_global_ctrl_bits;
-use crate::stats::{self, SelfStat};
+use crate::stats::{self, PerfmonStatistic};
 use base::clock;
 
 /// Handles an NMI. Returns the number of overflows that caused the NMI; 0 if no counter of this
@@ -55,8 +55,8 @@ unsafe extern "C" fn pfm_handle_nmi(
         }
     }
     match handled {
-        0 => stats::count(SelfStat::NmiSpurious),
-        _ => stats::count(SelfStat::NmiHandled),
+        0 => stats::count(PerfmonStatistic::NmiSpurious),
+        _ => stats::count(PerfmonStatistic::NmiHandled),
     }
     // An NMI that finds no overflow, because an earlier NMI has handled its overflow, must be
     // recognized as stale. Without a global status register, one NMI can handle the overflows of
@@ -79,7 +79,7 @@ unsafe extern "C" fn pfm_handle_nmi(
     if global.control != 0 {
         msr::write(global.control, counting_global_ctrl_bits());
     }
-    stats::add_elapsed(SelfStat::NmiTime, began as u32);
+    stats::add_elapsed(PerfmonStatistic::NmiTime, began as u32);
     handled
 }
 
@@ -87,7 +87,7 @@ unsafe extern "C" fn pfm_handle_nmi(
 /// them ([`nmi::defer`]). Called by C code with interrupts off.
 #[no_mangle]
 extern "C" fn pfm_handle_deferred_nmi() {
-    stats::count(SelfStat::NmiDeferred);
+    stats::count(PerfmonStatistic::NmiDeferred);
     let began = nmi::first_deferred_nmi_time();
     let loaded = [loaded_context(Scope::Thread), loaded_context(Scope::System)];
     let mut busy = [false; 2];

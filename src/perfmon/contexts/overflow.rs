@@ -24,7 +24,7 @@ use crate::description::{self, Overflow};
 use crate::msr;
 use crate::nmi::{self, IrqRegs};
 use crate::sample_buffer::Buffer;
-use crate::stats::{self, SelfStat};
+use crate::stats::{self, PerfmonStatistic};
 use base::{clock, task};
 
 impl Context {
@@ -54,7 +54,7 @@ impl Context {
         let Some(buffer) = &mut state.sampling.buffer else {
             return;
         };
-        if buffer.write_record(kind, word) && state.sampling.queue.is_empty() {
+        if buffer.write_record(kind, word) && state.sampling.message_queue.is_empty() {
             let mut overflow = Overflow::default();
             nmi::fill_overflow(&mut overflow, None, self.privileged, &self.ns);
             self.notify(state, &overflow, PmdSet::default());
@@ -89,13 +89,13 @@ impl Context {
         overflow.set = set.id;
         // The first sample after throttling also reports the number of lost samples and the
         // throttled time.
-        let unreported = core::mem::take(&mut sampling.unreported);
+        let unreported = core::mem::take(&mut sampling.unreported_throttling);
         (overflow.lost, overflow.throttled) = (unreported.lost, unreported.time);
         let Sampling { values, buffer, .. } = sampling;
         let mut last = PmdSet::default();
         let pend = |attr: &&mut SamplingAttributes| pending.intersects(&attr.pmd_set);
         for attr in set.attrs.iter_mut().filter(pend) {
-            if attr.count_down(1) {
+            if attr.count_down_to_switch(1) {
                 last.add(&attr.pmd_set);
             }
             let buffer = buffer.as_deref_mut();
@@ -115,21 +115,21 @@ impl Context {
             nr = nr.wrapping_add(1);
         }
         if !last.is_empty() && set.runs.policy.switches_on_overflow() {
-            set.runs.ended_by = last;
+            set.runs.ended_by_pmds = last;
             state.sets.due = true;
         }
         if !told.is_empty() {
             todo |= self.notify(state, &overflow, told);
-        } else if todo & action::WAKE != 0 && state.sampling.queue.is_empty() {
+        } else if todo & action::WAKE != 0 && state.sampling.message_queue.is_empty() {
             todo |= self.notify(state, &overflow, pending);
         }
         if todo & action::MASK != 0 {
-            state.sampling.reset_pending.add(&pending);
+            state.sampling.pmds_to_reset_at_restart.add(&pending);
             self.mask(state);
             let own = state.phase.target() == Target::Thread(task::current_task_address());
             let blocks = own && todo & action::NOTIFY != 0;
             if let Some(blocker) = state.blocker.as_ref().filter(|_| blocks) {
-                stats::count(SelfStat::Waits);
+                stats::count(PerfmonStatistic::Waits);
                 blocker.block_thread();
             }
         } else {
@@ -163,7 +163,7 @@ impl Context {
         for (value, number) in values.iter_mut().zip(numbers) {
             *value = match plain {
                 true => registers.value(*number),
-                false => self.sample_value(registers, *number, thread.as_ref()),
+                false => self.read_pmd_for_sample(registers, *number, thread.as_ref()),
             };
         }
         overflow.pmd = attr.pmd;
@@ -176,10 +176,10 @@ impl Context {
         if self.privileged {
             overflow.flags |= description::OVERFLOW_KERNEL;
         }
-        stats::count(SelfStat::Samples);
+        stats::count(PerfmonStatistic::Samples);
         let began = clock::read_tsc_low_bits();
         let wants = buffer.overflow(overflow, values);
-        stats::add_elapsed(SelfStat::SampleTime, began);
+        stats::add_elapsed(PerfmonStatistic::SampleTime, began);
         match notify {
             true => wants,
             false => wants & !action::NOTIFY,
@@ -189,12 +189,17 @@ impl Context {
     /// Returns the current value of a PMD for a sample. The PMD can be virtual or narrower than 64
     /// bits.
     #[cold]
-    fn sample_value(&self, registers: &Registers, pmd: u16, thread: Option<&ARef<Task>>) -> u64 {
+    fn read_pmd_for_sample(
+        &self,
+        registers: &Registers,
+        pmd: u16,
+        thread: Option<&ARef<Task>>,
+    ) -> u64 {
         let map = self.registers.map();
         match map.pmd(pmd) {
             Some(row) if is_virtual(row) => {
-                let control = registers.control_of(&map, row);
-                self.read_virtual(pmd, row.address, control, thread)
+                let control = registers.control_value(&map, row);
+                self.read_virtual_register(pmd, row.address, control, thread)
             }
             _ => registers.pmd(&map, pmd),
         }
@@ -208,16 +213,17 @@ impl Context {
         }
         self.sync_virtual(state);
         // Overflows that save_pmu() and sync_virtual() have just found are not delivered. Add the
-        // PMDs that have overflowed to `reset_pending`, so that `PERFMON_RESTART` resets them.
+        // PMDs that have overflowed to `pmds_to_reset_at_restart`, so that `PERFMON_RESTART` resets
+        // them.
         let more = state.set.registers.take_pending();
-        state.sampling.reset_pending.add(&more);
+        state.sampling.pmds_to_reset_at_restart.add(&more);
         state.sampling.masked = true;
     }
 
     /// Starts the next period of the PMDs `pmds`, and resets the PMDs in their `reg_reset_pmds`.
     #[inline(always)]
     pub(crate) fn reset(&self, state: &mut ContextState, pmds: PmdSet, long: bool) {
-        stats::count(SelfStat::Resets);
+        stats::count(PerfmonStatistic::Resets);
         let set = &mut *state.set;
         let registers = &mut set.registers;
         let mut others = PmdSet::default();
@@ -229,7 +235,7 @@ impl Context {
                 (true, _) => registers.set_value(attr.pmd, value),
                 (false, true) => registers.reset_64bit(attr.pmd, value),
                 (false, false) => {
-                    let beyond = self.sample_value(registers, attr.pmd, None);
+                    let beyond = self.read_pmd_for_sample(registers, attr.pmd, None);
                     registers.reset(attr.pmd, value, beyond);
                 }
             }
@@ -252,7 +258,7 @@ impl Context {
             state.set.registers.rearm(|c| {
                 msr::write(c.address, c.start);
             });
-            self.set_timer(state);
+            self.start_timer_if_needed(state);
             state.update_self_page(true);
         }
         if state.sets.due {

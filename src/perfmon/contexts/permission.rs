@@ -80,7 +80,7 @@ impl Context {
     #[inline]
     pub(crate) fn recheck_if_changed(&self, state: &mut ContextState) {
         if state.permission.is_some() {
-            self.recheck_revocable(state);
+            self.queue_recheck_if_stale(state);
         }
     }
 
@@ -88,7 +88,7 @@ impl Context {
     /// can be lost. Not inlined, because most contexts monitor threads of the process that attached
     /// them and do not need the check.
     #[inline(never)]
-    fn recheck_revocable(&self, state: &mut ContextState) {
+    fn queue_recheck_if_stale(&self, state: &mut ContextState) {
         if state.is_permission_stale() {
             state.recheck_pending = true;
             self.notifier.queue_work();
@@ -194,7 +194,7 @@ impl Context {
             drop(seen);
             return Ok(());
         }
-        self.end_if_state(&is_that);
+        self.end_without_permission_if(&is_that);
         Ok(())
     }
 
@@ -217,7 +217,7 @@ impl Context {
             state
                 .blocker
                 .as_ref()
-                .is_some_and(|one| one.loader.is_same(&caller))
+                .is_some_and(|one| one.attaching_process.is_same(&caller))
         };
         let (task, target) = {
             let state = self.state.lock();
@@ -230,7 +230,9 @@ impl Context {
         };
         match access::check_access(&task, true) {
             Err(error) if error == EPERM => {
-                self.end_if_state(&|state| state.phase.target() == target && is_mine(state));
+                self.end_without_permission_if(&|state| {
+                    state.phase.target() == target && is_mine(state)
+                });
                 Ok(())
             }
             // The thread is exiting; the exit probe ends the context.
@@ -241,11 +243,11 @@ impl Context {
 
     /// Ends the context if it has not ended yet, and `is_that` returns true for the state of the
     /// context. Called because the permission to watch or stop the thread was lost.
-    pub(crate) fn end_if_state(&self, is_that: &dyn Fn(&ContextState) -> bool) {
+    pub(crate) fn end_without_permission_if(&self, is_that: &dyn Fn(&ContextState) -> bool) {
         let mut place = None;
         self.with_state(&mut |state| {
             if state.phase.target() != Target::Dead && is_that(state) {
-                self.revoke(state);
+                self.end_without_permission(state);
                 place = state.thread_entry.take();
             }
         });

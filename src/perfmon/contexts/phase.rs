@@ -87,7 +87,7 @@ impl Phase {
 
     /// Returns whether the context is started but not programmed into a PMU.
     #[inline]
-    pub(crate) fn is_waiting(&self) -> bool {
+    pub(crate) fn is_started_outside_pmu(&self) -> bool {
         self.started && self.cpu.is_none()
     }
 
@@ -118,13 +118,13 @@ impl Phase {
 
     /// Records that the context is in this CPU's PMU. Called with interrupts off.
     #[inline]
-    pub(crate) fn enter_pmu(&mut self) {
+    pub(crate) fn record_in_this_cpu_pmu(&mut self) {
         self.cpu = Some(cpu::this_cpu());
     }
 
     /// Records that the context is in no PMU: its register values are in memory only.
     #[inline]
-    pub(crate) fn leave_pmu(&mut self) {
+    pub(crate) fn record_in_no_pmu(&mut self) {
         self.cpu = None;
     }
 }

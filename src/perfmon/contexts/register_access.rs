@@ -70,7 +70,7 @@ impl Context {
         self.write(&touches, &more, &mut |state| {
             for pmd in values {
                 if state.set.id == pmd.reg_set {
-                    state.sampling.reset_pending.clear(pmd.reg_num);
+                    state.sampling.pmds_to_reset_at_restart.clear(pmd.reg_num);
                 }
                 let Some(set) = state.find_set_mut(pmd.reg_set) else {
                     continue;
@@ -82,10 +82,10 @@ impl Context {
                 if samples || set.attr(pmd.reg_num).is_some() {
                     set.set_sampling(SamplingAttributes::new(&map, pmd));
                 } else if counts {
-                    set.set_counting(pmd.reg_num);
+                    set.set_counting_pmd(pmd.reg_num);
                 }
-                set.registers.use_pmds(&pmd.reg_smpl_pmds);
-                set.registers.use_pmds(&pmd.reg_reset_pmds);
+                set.registers.mark_pmds_used(&pmd.reg_smpl_pmds);
+                set.registers.mark_pmds_used(&pmd.reg_reset_pmds);
             }
         })
     }
@@ -123,11 +123,13 @@ impl Context {
             let needs = set.registers.memory_needed(&map, &more.pmcs, &more.pmds);
             let (mut attrs, mut moments) = (more.written, more.written);
             set.attrs.iter().for_each(|a| attrs.set(a.pmd.into()));
-            set.moments.iter().for_each(|m| moments.set(m.pmd.into()));
+            set.run_moments
+                .iter()
+                .for_each(|m| moments.set(m.pmd.into()));
             let (attrs, moments) = (attrs.count(), moments.count());
-            if needs == set.registers.capacity()
+            if needs == set.registers.memory_size()
                 && attrs <= set.attrs.capacity()
-                && moments <= set.moments.capacity()
+                && moments <= set.run_moments.capacity()
             {
                 return Ok(());
             }
@@ -144,7 +146,7 @@ impl Context {
         let mut state = self.state.lock();
         if let Some(set) = state.find_set_mut(id) {
             set.charge.absorb(&mut charge);
-            set.move_to(&mut room, &mut attrs, &mut moments);
+            set.move_to_larger_memory(&mut room, &mut attrs, &mut moments);
         }
         // Free the old memory of the event set only after the context's lock was released.
         drop(state);
@@ -161,9 +163,9 @@ impl Context {
     ///
     /// Returns `EBUSY` if a register is in use, or if the context is attached to a CPU on which the
     /// caller does not run. Also returns `EBUSY` if this CPU is too busy for
-    /// [`prepare_cpu`](Self::prepare_cpu), or if another call for this context is in `prepare_cpu`.
-    /// Returns `ENODEV` if none of the CPUs on which the context may count has all registers of the
-    /// context. Other error: `ENOMEM`.
+    /// [`clear_perf_counters_on_cpu`](Self::clear_perf_counters_on_cpu), or if another call for
+    /// this context is in `clear_perf_counters_on_cpu`. Returns `ENODEV` if none of the CPUs on
+    /// which the context may count has all registers of the context. Other error: `ENOMEM`.
     fn write(
         &self,
         touches: &dyn Fn(u16) -> bool,
@@ -177,11 +179,12 @@ impl Context {
             if state.loading {
                 return Err(EBUSY);
             }
-            let new = state.claimed_registers_with(&map, |id| more(id).claims());
+            let new = state.claimed_registers_of_all_sets(&map, |id| more(id).hardware_registers());
             // Claim no further registers for a context whose target has ended, because the context
             // does not count until it is attached again.
             let attached = !matches!(state.phase.target(), Target::Detached | Target::Dead);
-            let uses = state.required_registers_with(&map, |id| more(id).claims());
+            let uses =
+                state.required_registers_of_all_sets(&map, |id| more(id).hardware_registers());
             let place = (state.elsewhere.core, state.phase.target().cpu());
             (attached, state.claims, new, uses, place)
         };
@@ -190,11 +193,11 @@ impl Context {
             return Err(ENODEV);
         }
         let counted = if attached { new } else { old };
-        session.claim(self.scope, &self.registers, &old, &counted)?;
-        // prepare_cpu() uses `number` only for a context that is attached to a CPU and that has
-        // claimed no register yet.
+        session.claim_registers(self.scope, &self.registers, &old, &counted)?;
+        // clear_perf_counters_on_cpu() uses `number` only for a context that is attached to a CPU
+        // and that has claimed no register yet.
         let number = cpu.unwrap_or(u32::MAX);
-        let (mut session, ready) = self.prepare_cpu(session, number, counted);
+        let (mut session, ready) = self.clear_perf_counters_on_cpu(session, number, counted);
         // Turn preemption off for the context of a CPU, so that try_with_state() cannot fail after
         // other contexts were evicted.
         let stays = (self.scope == Scope::System).then(preempt::NoPreempt::new);
@@ -211,7 +214,7 @@ impl Context {
                     set.registers.build_program(&map, self.scope);
                 }
                 state.claims = counted;
-                state.elsewhere.set_required(uses);
+                state.elsewhere.set_required_registers(uses);
                 if started {
                     self.start_counting(state);
                 }
@@ -225,8 +228,9 @@ impl Context {
         drop(stays);
         written.inspect_err(|_| {
             self.state.lock().claims = old;
-            // claim() cannot fail here, because `counted` contains all registers of `old`.
-            let _ = session.claim(self.scope, &self.registers, &counted, &old);
+            // claim_registers() cannot fail here, because `counted` contains all registers of
+            // `old`.
+            let _ = session.claim_registers(self.scope, &self.registers, &counted, &old);
         })
     }
 
@@ -255,7 +259,8 @@ impl Context {
                 let Some(set) = state.find_set(pmd.reg_set) else {
                     continue;
                 };
-                pmd.reg_flags = pmd.reg_flags & !SHORT | set.registers.short_flag(pmd.reg_num);
+                pmd.reg_flags =
+                    pmd.reg_flags & !SHORT | set.registers.short_flag_if_incomplete(pmd.reg_num);
                 if let Some(attr) = set.attr(pmd.reg_num) {
                     pmd.reg_last_reset_val = attr.last_reset;
                 }
@@ -264,7 +269,7 @@ impl Context {
                     // read() function of their PMU description can take long. Until a virtual
                     // register is read, `reg_value` holds the value of the PMC that controls the
                     // virtual register.
-                    Some(register) => set.registers.control_of(&map, register),
+                    Some(register) => set.registers.control_value(&map, register),
                     None => set.registers.pmd(&map, pmd.reg_num),
                 };
             }
@@ -291,18 +296,18 @@ impl Context {
 
     /// Returns the current value of the context's virtual counter that `growth` describes.
     #[inline]
-    pub(crate) fn virtual_value(
+    pub(crate) fn read_virtual_counter(
         &self,
         growth: &VirtualCounter,
         thread: Option<&ARef<Task>>,
     ) -> u64 {
-        self.read_virtual(growth.pmd, growth.address, growth.control, thread)
+        self.read_virtual_register(growth.pmd, growth.address, growth.control, thread)
     }
 
     /// Reads a virtual register by calling the read function of its PMU description, for the
     /// context's thread or, if this is the context of a CPU, for this CPU.
     #[inline]
-    pub(crate) fn read_virtual(
+    pub(crate) fn read_virtual_register(
         &self,
         pmd: u16,
         address: u64,
@@ -323,7 +328,7 @@ impl Context {
             state
                 .set
                 .registers
-                .sync_virtual(true, |g| self.virtual_value(g, thread));
+                .sync_virtual(true, |g| self.read_virtual_counter(g, thread));
         }
     }
 
@@ -333,6 +338,6 @@ impl Context {
         state
             .set
             .registers
-            .start_virtual(true, |g| self.virtual_value(g, thread));
+            .start_virtual(true, |g| self.read_virtual_counter(g, thread));
     }
 }

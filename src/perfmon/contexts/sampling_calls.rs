@@ -9,7 +9,7 @@ use perfmon_rules::error::Error;
 use crate::contexts::context::Context;
 use crate::contexts::phase::Target;
 use crate::pmus::to_kernel_error;
-use crate::stats::{self, SelfStat};
+use crate::stats::{self, PerfmonStatistic};
 
 impl Context {
     /// Implements `PERFMON_RESTART`, which unmasks the context. Returns `EBUSY` if the context is
@@ -20,7 +20,7 @@ impl Context {
         let mut done = Ok(Target::Detached);
         self.try_with_state(&mut |state| {
             let active = match &state.sampling.buffer {
-                Some(buffer) => buffer.format().restarts_active(),
+                Some(buffer) => buffer.format().restarts_unmasked_contexts(),
                 None => false,
             };
             done = match (state.phase.target(), state.sampling.masked) {
@@ -33,7 +33,7 @@ impl Context {
             if done.is_err() {
                 return;
             }
-            stats::count(SelfStat::Restarts);
+            stats::count(PerfmonStatistic::Restarts);
             let todo = match &mut state.sampling.buffer {
                 Some(buffer) => buffer.restart(),
                 None => 0,
@@ -42,7 +42,7 @@ impl Context {
                 done = Ok(Target::Detached);
                 return;
             }
-            let ended = core::mem::take(&mut state.sampling.reset_pending);
+            let ended = core::mem::take(&mut state.sampling.pmds_to_reset_at_restart);
             self.reset(state, ended, true);
             if todo & action::MASK == 0 {
                 state.sampling.masked = false;
@@ -53,14 +53,14 @@ impl Context {
                     self.switch_set(state);
                 }
                 if let Target::Cpu(_) = state.phase.target() {
-                    self.load_if_waiting(state);
+                    self.load_if_started_outside_pmu(state);
                 }
             }
         })
         .map_err(to_kernel_error)?;
         self.notifier.wake_blocked();
         if let Target::Thread(task) = done.map_err(to_kernel_error)? {
-            self.load_where_running(task);
+            self.load_on_cpu_of_thread(task);
         }
         Ok(())
     }

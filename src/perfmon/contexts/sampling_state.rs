@@ -18,11 +18,11 @@ pub(crate) struct Sampling {
     pub(crate) values: KBox<[u64; MAX_VALUES]>,
     /// The sampling buffer, or `None` for a context without a sampling format.
     pub(crate) buffer: Option<KBox<Buffer>>,
-    pub(crate) queue: MessageQueue,
+    pub(crate) message_queue: MessageQueue,
     /// True if the context is masked: it does not count until `PERFMON_RESTART`.
     pub(crate) masked: bool,
     /// The PMDs (data registers) that have overflowed and that `PERFMON_RESTART` will reset.
-    pub(crate) reset_pending: PmdSet,
+    pub(crate) pmds_to_reset_at_restart: PmdSet,
     /// The start and the planned end of throttling, in nanoseconds of
     /// [`base::clock::monotonic_ns_in_any_context`], or `None` if the context is not throttled. A
     /// throttled context counts, but takes no samples.
@@ -31,7 +31,7 @@ pub(crate) struct Sampling {
     pub(crate) throttle_stats: ThrottleStats,
     /// The throttled time and the lost samples that have not been reported to the sampling format
     /// yet.
-    pub(crate) unreported: ThrottleStats,
+    pub(crate) unreported_throttling: ThrottleStats,
     /// True if the monitored thread itself attached the context.
     pub(crate) self_monitoring: bool,
 }
@@ -49,17 +49,17 @@ impl Sampling {
     /// Creates the sampling state of a new context. If the context has no sampling format, its
     /// message queue has a depth of 8.
     pub(crate) fn new(buffer: Option<KBox<Buffer>>) -> Result<Self> {
-        let mut queue = MessageQueue::default();
-        queue.set_depth(buffer.as_ref().map_or(8, |b| b.format().queue_depth()));
+        let mut message_queue = MessageQueue::default();
+        message_queue.set_depth(buffer.as_ref().map_or(8, |b| b.format().queue_depth()));
         Ok(Self {
             values: KBox::new([0; MAX_VALUES], GFP_KERNEL_ACCOUNT)?,
             buffer,
-            queue,
+            message_queue,
             masked: false,
-            reset_pending: PmdSet::default(),
+            pmds_to_reset_at_restart: PmdSet::default(),
             throttled: None,
             throttle_stats: ThrottleStats::default(),
-            unreported: ThrottleStats::default(),
+            unreported_throttling: ThrottleStats::default(),
             self_monitoring: false,
         })
     }
@@ -75,8 +75,8 @@ impl Sampling {
         self.masked = false;
         self.throttled = None;
         self.throttle_stats = ThrottleStats::default();
-        self.unreported = ThrottleStats::default();
-        self.reset_pending = PmdSet::default();
-        self.queue.clear();
+        self.unreported_throttling = ThrottleStats::default();
+        self.pmds_to_reset_at_restart = PmdSet::default();
+        self.message_queue.clear();
     }
 }

@@ -56,7 +56,7 @@ impl Context {
 
     /// Increments the number of mappings of the self page when the kernel copies a mapping, for
     /// example to move or split it.
-    pub(crate) fn copy_mapping(&self) {
+    pub(crate) fn count_copied_self_page_mapping(&self) {
         let mut state = self.state.lock();
         state.mapped.nr = state.mapped.nr.wrapping_add(1);
     }

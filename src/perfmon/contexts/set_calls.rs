@@ -107,7 +107,7 @@ impl Context {
             return Err(to_kernel_error(Error::NoSet));
         }
         if ids.contains(&state.set.id) {
-            self.switch_to(&mut state, 0);
+            self.switch_to_set_in_slot(&mut state, 0);
         }
         for id in ids {
             if let Some(place) = state.sets.index_of(*id) {
@@ -126,17 +126,17 @@ impl Context {
     /// Fills in the results of `PERFMON_GETINFO_EVTSETS`: the switch conditions and the run
     /// statistics of event sets, and the registers that contexts can claim. Returns `EINVAL` if an
     /// event set does not exist.
-    pub(crate) fn set_infos(&self, infos: &mut [SetInfo]) -> Result {
+    pub(crate) fn fill_set_infos(&self, infos: &mut [SetInfo]) -> Result {
         let free = SESSION.lock().available(self.scope);
         let (pmcs, pmds) = self.registers.available(self.scope, &free);
-        self.query_each(infos, |state, now, info| {
+        self.fill_each_from_state(infos, |state, now, info| {
             let set = state.find_set(info.set_id).ok_or(Error::NoSet)?;
             let terms = set.runs.policy;
             *info = SetInfo {
                 set_id: info.set_id,
                 set_id_next: terms.next().unwrap_or(0),
                 set_flags: terms.flags(),
-                set_ovfl_pmds: set.runs.ended_by.to_bitmap(),
+                set_ovfl_pmds: set.runs.ended_by_pmds.to_bitmap(),
                 set_runs: set.runs.runs(),
                 set_timeout: set.runs.remaining(now).unwrap_or(0),
                 set_act_duration: set.runs.duration(now).0,
@@ -152,9 +152,9 @@ impl Context {
     /// perfmon_runs` describes, over all runs of the PMD's event set. Returns `EINVAL` if the event
     /// set does not exist or the PMD does not count in it.
     pub(crate) fn read_runs(&self, all: &mut [Runs]) -> Result {
-        self.query_each(all, |state, now, runs| {
+        self.fill_each_from_state(all, |state, now, runs| {
             let set = state.find_set(runs.reg_set).ok_or(Error::NoSet)?;
-            let moments = set.moments.iter().find(|m| m.pmd == runs.reg_num);
+            let moments = set.run_moments.iter().find(|m| m.pmd == runs.reg_num);
             let moments = moments.ok_or(Error::NoRegister)?;
             let halves = |sum: u128| [sum as u64, (sum >> 64) as u64];
             let (time, time2) = set.runs.duration(now);
@@ -163,14 +163,14 @@ impl Context {
             (runs.runs, runs.time, runs.time2) = (set.runs.runs(), time, halves(time2));
             (runs.value, runs.value2) = (value, halves(value2));
             runs.value_time = halves(products);
-            runs.reg_flags = set.registers.short_flag(runs.reg_num);
+            runs.reg_flags = set.registers.short_flag_if_incomplete(runs.reg_num);
             Ok(())
         })
     }
 
     /// Updates the values of the context and calls `answer` for each element of `all`. All calls of
     /// `answer` get the same state of the context and the same time.
-    fn query_each<T>(
+    fn fill_each_from_state<T>(
         &self,
         all: &mut [T],
         answer: impl Fn(&ContextState, u64, &mut T) -> Result<(), Error>,

@@ -9,7 +9,7 @@ use perfmon_rules::error::Error;
 use perfmon_rules::event_sets::{self, SwitchPolicy};
 
 use crate::contexts::context::{Context, ContextState};
-use crate::stats::{self, SelfStat};
+use crate::stats::{self, PerfmonStatistic};
 use base::preempt;
 
 impl ContextState {
@@ -39,7 +39,10 @@ impl Context {
         if state.sampling.masked {
             return;
         }
-        let _span = stats::timer(SelfStat::SetSwitches, SelfStat::SetSwitchTime);
+        let _span = stats::timer(
+            PerfmonStatistic::SetSwitches,
+            PerfmonStatistic::SetSwitchTime,
+        );
         let inside = state.phase.cpu().is_some();
         if inside {
             self.save_pmu(state);
@@ -57,7 +60,7 @@ impl Context {
             .slots
             .get(state.sets.active)
             .map_or(0, |s| s.next);
-        self.switch_to(state, next);
+        self.switch_to_set_in_slot(state, next);
         if inside {
             self.load_pmu_if_active(state);
         }
@@ -75,11 +78,11 @@ impl Context {
 
     /// Ends the run of the active event set and makes the set in the slot `place` active. Called
     /// while the context is not programmed into any PMU.
-    pub(crate) fn switch_to(&self, state: &mut ContextState, place: usize) {
+    pub(crate) fn switch_to_set_in_slot(&self, state: &mut ContextState, place: usize) {
         state.set.end_run();
         state.sets.due = false;
         let ContextState { set, sets, .. } = &mut *state;
-        sets.activate(set, place);
+        sets.swap_active_set(set, place);
         if state.phase.is_started() {
             self.start_virtual(state);
         }
@@ -111,7 +114,7 @@ impl Context {
             }
             return Err(Error::Masked);
         }
-        self.switch_to(state, place);
+        self.switch_to_set_in_slot(state, place);
         if started {
             self.start_counting(state);
         }

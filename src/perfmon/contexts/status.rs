@@ -35,7 +35,7 @@ impl Context {
                 (state.sampling.masked, status::MASKED),
                 (state.phase.target() == Target::Dead, status::ENDED),
                 (
-                    state.phase.is_started() && state.elsewhere.is_elsewhere(),
+                    state.phase.is_started() && state.elsewhere.is_on_unfit_cpu(),
                     status::ELSEWHERE,
                 ),
             ] {

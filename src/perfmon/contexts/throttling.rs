@@ -8,7 +8,7 @@ use protocols::ring::{RECORD_THROTTLE, RECORD_UNTHROTTLE};
 
 use crate::contexts::context::{Context, ContextState};
 use crate::msr;
-use crate::stats::{self, SelfStat};
+use crate::stats::{self, PerfmonStatistic};
 use base::clock;
 
 impl Context {
@@ -21,7 +21,7 @@ impl Context {
         if !state.phase.is_in_this_cpu_pmu() || state.sampling.is_throttled() {
             return;
         }
-        stats::count(SelfStat::Throttles);
+        stats::count(PerfmonStatistic::Throttles);
         self.sync(&mut state);
         self.deliver_overflows(&mut state, None);
         let now = clock::monotonic_ns_in_any_context();
@@ -56,7 +56,10 @@ impl Context {
             None => until,
         };
         let sampling = &mut state.sampling;
-        for sum in [&mut sampling.throttle_stats, &mut sampling.unreported] {
+        for sum in [
+            &mut sampling.throttle_stats,
+            &mut sampling.unreported_throttling,
+        ] {
             sum.time = sum.time.wrapping_add(ended.wrapping_sub(since));
         }
         state.set.registers.unthrottle();
@@ -85,21 +88,21 @@ impl Context {
             let nr = attr.overflow_count(set.registers.value(attr.pmd));
             let nr = nr.saturating_sub(delivered);
             lost = lost.wrapping_add(nr);
-            if attr.count_down(nr) {
+            if attr.count_down_to_switch(nr) {
                 last.add(&attr.pmd_set);
             }
         }
         let total = &mut state.sampling.throttle_stats.lost;
         *total = total.wrapping_add(lost);
         if !last.is_empty() && set.runs.policy.switches_on_overflow() {
-            set.runs.ended_by = last;
+            set.runs.ended_by_pmds = last;
             state.sets.due = true;
         }
         let Some(buffer) = &mut state.sampling.buffer else {
             return set.registers.mark_overflowed(&skipped);
         };
         buffer.count_lost_samples(lost);
-        let unreported = &mut state.sampling.unreported.lost;
+        let unreported = &mut state.sampling.unreported_throttling.lost;
         *unreported = unreported.wrapping_add(lost);
         self.reset(state, skipped, false);
     }

@@ -2,13 +2,13 @@
 
 //! The timer of a context, which ends the runs of event sets and the throttling of the context, and
 //! finds the overflows of sampling clocks. The callbacks of the timer and of the context's irq_work
-//! call [`Context::deferred_work`].
+//! call [`Context::handle_timer_or_irq_work`].
 
 use perfmon_rules::event_sets;
 
 use crate::contexts::context::{Context, ContextState};
 use crate::nmi;
-use crate::stats::{self, SelfStat};
+use crate::stats::{self, PerfmonStatistic};
 use base::{clock, preempt};
 
 impl ContextState {
@@ -23,9 +23,9 @@ impl ContextState {
 
     /// Returns the nanoseconds until the timer ends the active set's run, or `None` if the set has
     /// no timeout.
-    fn run_remaining(&self, now: u64) -> Option<u64> {
+    fn run_time_left_ns(&self, now: u64) -> Option<u64> {
         let left = self.set.runs.remaining(now)?;
-        Some(left.max(self.sets.earliest_switch.saturating_sub(now)))
+        Some(left.max(self.sets.earliest_switch_ns.saturating_sub(now)))
     }
 }
 
@@ -34,11 +34,12 @@ impl Context {
     /// The timer expires when a sampling clock overflows, when the run of an event set ends, and
     /// when throttling ends. The irq_work starts and cancels the timer, queues workers and ends
     /// broken contexts, all of which an NMI cannot do. Called with interrupts off.
-    pub(crate) fn deferred_work(&self, timer: bool) {
-        let _span = timer.then(|| stats::timer(SelfStat::Timers, SelfStat::TimerTime));
+    pub(crate) fn handle_timer_or_irq_work(&self, timer: bool) {
+        let _span =
+            timer.then(|| stats::timer(PerfmonStatistic::Timers, PerfmonStatistic::TimerTime));
         let mut state = self.queue_pending_recheck(self.state.lock());
         if state.broken {
-            return self.end_broken(state);
+            return self.end_after_register_fault(state);
         }
         // Cancel the timer if an NMI has removed the context from the PMU, or has made an event set
         // active that needs no timer.
@@ -49,12 +50,12 @@ impl Context {
             return;
         }
         if !timer {
-            return self.set_timer(&mut state);
+            return self.start_timer_if_needed(&mut state);
         }
         let began = clock::read_tsc();
         self.sync(&mut state);
         self.unthrottle(&mut state);
-        let ends = state.run_remaining(clock::monotonic_ns_in_any_context()) == Some(0);
+        let ends = state.run_time_left_ns(clock::monotonic_ns_in_any_context()) == Some(0);
         state.sets.due |= ends;
         let samples = state.set.registers.program.has_armed_clock;
         let told = self.deliver_overflows(&mut state, nmi::irq_regs());
@@ -68,20 +69,20 @@ impl Context {
             0 => {}
             // If no sample was taken, the timer callback has spent its time on a switch of event
             // sets. Throttling would not help, so delay the next set switch.
-            _ if told == 0 && !samples => self.delay_set_switch(pause),
+            _ if told == 0 && !samples => self.delay_set_switch_by_ns(pause),
             _ => self.throttle(pause),
         }
     }
 
     /// Prevents the timer from ending the active set's run for `nanoseconds`. Called with
     /// interrupts off.
-    fn delay_set_switch(&self, nanoseconds: u64) {
+    fn delay_set_switch_by_ns(&self, nanoseconds: u64) {
         let mut state = self.state.lock();
         if state.phase.is_in_this_cpu_pmu() {
-            stats::count(SelfStat::SetSwitchLate);
-            state.sets.earliest_switch =
+            stats::count(PerfmonStatistic::SetSwitchLate);
+            state.sets.earliest_switch_ns =
                 clock::monotonic_ns_in_any_context().wrapping_add(nanoseconds);
-            self.set_timer(&mut state);
+            self.start_timer_if_needed(&mut state);
         }
     }
 
@@ -89,7 +90,7 @@ impl Context {
     /// in this CPU's PMU. Does nothing in an NMI: the timer is running already, or the irq_work
     /// will start it.
     #[inline]
-    pub(crate) fn set_timer(&self, state: &mut ContextState) {
+    pub(crate) fn start_timer_if_needed(&self, state: &mut ContextState) {
         if state.needs_timer() && !preempt::in_nmi() {
             self.start_timer(state);
         }
@@ -98,9 +99,9 @@ impl Context {
     /// Starts the timer for the first of these events: the next overflow of a sampling clock, the
     /// end of the event set's run, or the end of throttling.
     fn start_timer(&self, state: &mut ContextState) {
-        let clock = state.set.registers.clock_left();
+        let clock = state.set.registers.ns_until_clock_overflow();
         let now = clock::monotonic_ns_in_any_context();
-        let (turn, storm) = (state.run_remaining(now), state.sampling.throttled);
+        let (turn, storm) = (state.run_time_left_ns(now), state.sampling.throttled);
         let calm = storm.map(|(_, until)| until.saturating_sub(now));
         if let Some(left) = [clock, turn, calm].into_iter().flatten().min() {
             // Limit the rate of the timer: with a shorter period the CPU would only handle the

@@ -14,7 +14,7 @@ use crate::msr;
 use crate::per_cpu::{self, counting_global_ctrl_bits};
 use crate::pmus::to_kernel_error;
 use crate::reservation;
-use crate::stats::{self, SelfStat};
+use crate::stats::{self, PerfmonStatistic};
 use base::{clock, preempt};
 
 impl Context {
@@ -30,7 +30,7 @@ impl Context {
         state
             .set
             .registers
-            .start_virtual(false, |g| self.virtual_value(g, thread));
+            .start_virtual(false, |g| self.read_virtual_counter(g, thread));
         let mut there = true;
         if !state.set.registers.program.controls().is_empty() {
             reservation::reset_pmu_once(&self.registers);
@@ -41,15 +41,15 @@ impl Context {
             .set
             .registers
             .start_hardware(|c| there &= msr::write(c.address, c.start));
-        state.phase.enter_pmu();
-        self.set_timer(state);
+        state.phase.record_in_this_cpu_pmu();
+        self.start_timer_if_needed(state);
         state.update_self_page(false);
         let program = &state.set.registers.program;
         per_cpu::set_loaded_address(self.scope, self.address() as usize);
         for control in program.controls() {
             there &= msr::write(control.address, control.on);
         }
-        per_cpu::set_counting(self.scope, program.global);
+        per_cpu::set_global_ctrl_bits_of_scope(self.scope, program.global);
         // Do not write the global control for an event set without hardware counters, because perf
         // may be using the global control. In an NMI all counters are disabled; the NMI handler
         // enables them when it ends.
@@ -59,7 +59,7 @@ impl Context {
         if !there {
             state.set.registers.mark_hardware_incomplete();
             self.save_pmu(state);
-            self.stop_broken(state);
+            self.stop_after_register_fault(state);
         }
     }
 
@@ -80,7 +80,7 @@ impl Context {
     /// Stops a context because a PMU register that it uses could not be accessed on this CPU, and
     /// queues the notifier's irq_work, which ends the context. May be called in an NMI.
     #[cold]
-    fn stop_broken(&self, state: &mut ContextState) {
+    fn stop_after_register_fault(&self, state: &mut ContextState) {
         state.phase.stop();
         state.broken = true;
         self.notifier.queue_work();
@@ -90,7 +90,7 @@ impl Context {
     /// context is started, not masked, and in no PMU. Called with interrupts off.
     #[inline]
     pub(crate) fn load_pmu_if_active(&self, state: &mut ContextState) {
-        if state.phase.is_waiting() && !state.sampling.masked && self.fits_cpu(state) {
+        if state.phase.is_started_outside_pmu() && !state.sampling.masked && self.fits_cpu(state) {
             self.load_pmu(state);
         }
     }
@@ -100,7 +100,7 @@ impl Context {
     /// [`unload_pmu`](Self::unload_pmu) delivers them. Called with interrupts off.
     #[inline]
     pub(crate) fn save_pmu(&self, state: &mut ContextState) {
-        per_cpu::set_counting(self.scope, 0);
+        per_cpu::set_global_ctrl_bits_of_scope(self.scope, 0);
         if self.global_ctrl != 0 && state.set.registers.program.global != 0 {
             // In an NMI all counters are disabled; the NMI handler enables them when it ends.
             if !preempt::in_nmi() {
@@ -112,7 +112,10 @@ impl Context {
         for control in state.set.registers.program.controls() {
             msr::write(control.address, control.off);
         }
-        let there = state.set.registers.fold(|c| msr::read_counter(c.rdpmc));
+        let there = state
+            .set
+            .registers
+            .add_hardware_increments(|c| msr::read_counter(c.rdpmc));
         for counter in state.set.registers.program.counters() {
             msr::write(counter.address, 0);
         }
@@ -120,7 +123,7 @@ impl Context {
         state
             .set
             .registers
-            .sync_virtual(false, |g| self.virtual_value(g, thread));
+            .sync_virtual(false, |g| self.read_virtual_counter(g, thread));
         state.set.runs.unload(clock::monotonic_ns_in_any_context());
         // Cancel the timer before the thread moves to another CPU. If the other CPU started the
         // timer while the timer's callback was running on this CPU, hrtimer_start() would leave the
@@ -130,7 +133,7 @@ impl Context {
             true => self.notifier.cancel_timer(),
             false => {}
         }
-        state.phase.leave_pmu();
+        state.phase.record_in_no_pmu();
         state.update_self_page(true);
         // For the context of a CPU, the per-CPU variable `loaded` stays set until the
         // context is detached.
@@ -138,7 +141,7 @@ impl Context {
             per_cpu::set_loaded_address(self.scope, 0);
         }
         if !there {
-            self.stop_broken(state);
+            self.stop_after_register_fault(state);
         }
     }
 
@@ -155,7 +158,7 @@ impl Context {
         // yet.
         if state.sets.due || state.set.runs.remaining(0) == Some(0) {
             if !state.sets.due {
-                stats::count(SelfStat::SetSwitchLate);
+                stats::count(PerfmonStatistic::SetSwitchLate);
             }
             self.switch_set(state);
         }
@@ -167,16 +170,19 @@ impl Context {
     pub(crate) fn sync(&self, state: &mut ContextState) {
         let thread = state.thread.as_ref();
         if state.phase.cpu().is_some() {
-            let there = state.set.registers.fold(|c| msr::read_counter(c.rdpmc));
+            let there = state
+                .set
+                .registers
+                .add_hardware_increments(|c| msr::read_counter(c.rdpmc));
             state
                 .set
                 .registers
-                .sync_virtual(false, |g| self.virtual_value(g, thread));
+                .sync_virtual(false, |g| self.read_virtual_counter(g, thread));
             if !there {
                 self.save_pmu(state);
             }
-        } else if state.elsewhere.is_elsewhere() {
-            self.sync_elsewhere(state);
+        } else if state.elsewhere.is_on_unfit_cpu() {
+            self.sync_unfit_cpu_time(state);
         }
         self.sync_virtual(state);
     }
@@ -212,7 +218,7 @@ impl Context {
         if state.phase.cpu().is_some() {
             self.unload_pmu(state);
         }
-        self.sync_elsewhere(state);
+        self.sync_unfit_cpu_time(state);
         self.sync_virtual(state);
         state.phase.stop();
     }
@@ -223,7 +229,7 @@ impl Context {
     pub(crate) fn sched_in(&self, target: Target) {
         let mut state = self.state.lock();
         if state.phase.target() == target {
-            self.load_if_waiting(&mut state);
+            self.load_if_started_outside_pmu(&mut state);
         }
     }
 
@@ -231,8 +237,8 @@ impl Context {
     /// `unthrottle()` before the context is programmed: if the throttling time ended while the
     /// context was in no PMU, only the time up to the planned end counts as throttled.
     #[inline]
-    pub(crate) fn load_if_waiting(&self, state: &mut ContextState) {
-        if state.phase.is_waiting() {
+    pub(crate) fn load_if_started_outside_pmu(&self, state: &mut ContextState) {
+        if state.phase.is_started_outside_pmu() {
             self.recheck_if_changed(state);
             self.unthrottle(state);
             self.load_pmu_if_active(state);
@@ -255,7 +261,7 @@ impl Context {
         // The context may have been stopped only for a write of registers, while its thread is on a
         // CPU that lacks registers of the context. The written values are not marked as incomplete,
         // so mark them.
-        self.sync_elsewhere(state);
+        self.sync_unfit_cpu_time(state);
     }
 
     /// Implements `PERFMON_START`: starts the context with the event set `set`, or with the active
@@ -280,12 +286,12 @@ impl Context {
                 self.start_counting(state);
             }
             if let Ok(Target::Cpu(_)) = done {
-                self.load_if_waiting(state);
+                self.load_if_started_outside_pmu(state);
             }
         })
         .map_err(to_kernel_error)?;
         if let Target::Thread(task) = done.map_err(to_kernel_error)? {
-            self.load_where_running(task);
+            self.load_on_cpu_of_thread(task);
         }
         Ok(())
     }

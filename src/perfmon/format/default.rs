@@ -79,15 +79,15 @@ impl Format for Default {
         // If several PMDs overflow together, the entry of an earlier PMD may have filled the
         // buffer.
         let Some(end) = buffer.write_default_entry(at, o) else {
-            buffer.count(LOST_WORD);
+            buffer.increment(LOST_WORD);
             return full;
         };
-        buffer.count(COUNT_WORD);
+        buffer.increment(COUNT_WORD);
         buffer.set(OFFSET_WORD, (end as u64).wrapping_mul(8));
         if buffer.words.len().wrapping_sub(end) >= MAX_ENTRY_WORDS {
             return DO_RESET;
         }
-        buffer.count(OVERFLOWS_WORD);
+        buffer.increment(OVERFLOWS_WORD);
         full
     }
 

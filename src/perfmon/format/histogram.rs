@@ -64,13 +64,13 @@ impl Format for Histogram {
         let bucket = above
             .map(|above| above.wrapping_shr(buffer.get(SHIFT_WORD) as u32))
             .filter(|bucket| *bucket < buffer.get(NR_WORD));
-        buffer.count(SAMPLES_WORD);
+        buffer.increment(SAMPLES_WORD);
         buffer.set(LOST_WORD, buffer.get(LOST_WORD).wrapping_add(o.lost));
         let throttled = buffer.get(THROTTLED_WORD).wrapping_add(o.throttled);
         buffer.set(THROTTLED_WORD, throttled);
         match bucket {
-            Some(bucket) => buffer.count(HEADER_WORDS.wrapping_add(bucket as usize)),
-            None => buffer.count(OUTSIDE_WORD),
+            Some(bucket) => buffer.increment(HEADER_WORDS.wrapping_add(bucket as usize)),
+            None => buffer.increment(OUTSIDE_WORD),
         }
         DO_RESET
     }

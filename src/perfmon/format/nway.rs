@@ -78,7 +78,7 @@ impl Format for Nway {
         // Two counters can overflow at the same time. If the sample of the first counter fills the
         // last buffer, no buffer is left for the sample of the second counter.
         if buffer.get(NR_FULL_WORD) >= nr {
-            buffer.count(LOST_WORD);
+            buffer.increment(LOST_WORD);
             return DO_MASK;
         }
         let place = buffer
@@ -98,8 +98,8 @@ impl Format for Nway {
         if size.wrapping_sub(used) >= MAX_ENTRY_WORDS {
             return DO_RESET;
         }
-        buffer.count(NR_FULL_WORD);
-        buffer.count(TOTAL_WORD);
+        buffer.increment(NR_FULL_WORD);
+        buffer.increment(TOTAL_WORD);
         let notify = match o.flags & OVERFLOW_NOTIFY {
             0 => 0,
             _ => DO_NOTIFY,
@@ -107,7 +107,7 @@ impl Format for Nway {
         if buffer.get(NR_FULL_WORD) < nr {
             return notify | DO_RESET;
         }
-        buffer.count(MASKED_WORD);
+        buffer.increment(MASKED_WORD);
         notify | DO_MASK
     }
 

@@ -84,7 +84,7 @@ void pfm_rdpmc_forbid(struct mm_struct *mm);
 
 /* Functions that contexts/callbacks.rs defines in Rust. */
 void pfm_wrap_timer_work(void);
-void pfm_idle_work(void);
+void pfm_detach_idle_probes(void);
 
 /* Sampling and deferred work, defined in deferral.c, sampling.c and throttle.c. */
 

@@ -254,16 +254,16 @@ void pfm_wrap_timer_stop(void)
 	cancel_delayed_work(&wrap_timer);
 }
 
-static void idle_work(struct work_struct *work)
+static void idle_probes_work(struct work_struct *work)
 {
-	pfm_idle_work();
+	pfm_detach_idle_probes();
 }
 
-static DECLARE_DELAYED_WORK(idle, idle_work);
+static DECLARE_DELAYED_WORK(idle, idle_probes_work);
 
 /*
- * Queues a call of pfm_idle_work() after @milliseconds. If a call is already queued, its delay
- * starts again.
+ * Queues a call of pfm_detach_idle_probes() after @milliseconds. If a call is already queued, its
+ * delay starts again.
  */
 void pfm_idle_queue(unsigned int milliseconds)
 {
@@ -326,7 +326,7 @@ static bool is_rdpmc_enabled(void)
 	return cr4 & X86_CR4_PCE;
 }
 
-static void rdpmc_put(struct rdpmc_switch_work *switch_work)
+static void put_rdpmc_switch_work(struct rdpmc_switch_work *switch_work)
 {
 	if (!refcount_dec_and_test(&switch_work->refs))
 		return;
@@ -335,7 +335,7 @@ static void rdpmc_put(struct rdpmc_switch_work *switch_work)
 	kfree(switch_work);
 }
 
-static void rdpmc_switch(struct work_struct *work)
+static void switch_mm_and_check_rdpmc(struct work_struct *work)
 {
 	struct rdpmc_switch_work *switch_work = container_of(work, struct rdpmc_switch_work, work);
 
@@ -347,7 +347,7 @@ static void rdpmc_switch(struct work_struct *work)
 	kthread_use_mm(switch_work->other);
 	kthread_unuse_mm(switch_work->other);
 	complete(&switch_work->done);
-	rdpmc_put(switch_work);
+	put_rdpmc_switch_work(switch_work);
 }
 
 static struct mm_struct *get_init_mm(void)
@@ -419,15 +419,15 @@ static int rdpmc_switch_cpu(unsigned int cpu, bool *works)
 		return done ? 0 : -EBUSY;
 	}
 	init_completion(&switch_work->done);
-	/* rdpmc_switch() and this function hold one reference to @switch_work each. */
+	/* switch_mm_and_check_rdpmc() and this function hold one reference to @switch_work each. */
 	refcount_set(&switch_work->refs, 2);
-	INIT_WORK(&switch_work->work, rdpmc_switch);
+	INIT_WORK(&switch_work->work, switch_mm_and_check_rdpmc);
 	queue_work_on(cpu, cpu_work, &switch_work->work);
 	done = wait_for_completion_killable_timeout(&switch_work->done,
 						    msecs_to_jiffies(RDPMC_WAIT_MS)) > 0;
 	if (done)
 		*works = switch_work->works;
-	rdpmc_put(switch_work);
+	put_rdpmc_switch_work(switch_work);
 	return done ? 0 : -EBUSY;
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * The debugfs files perfmon/cpuN/NAME, which show the costs of perfmon on CPU N. A cost is a
- * statistic of perfmon's own overhead. The number of a cost is the value of its variant of SelfStat
- * (src/perfmon/stats.rs).
+ * statistic of perfmon's own overhead. The number of a cost is the value of its variant of
+ * PerfmonStatistic (src/perfmon/stats.rs).
  */
 #include <linux/cpumask.h>
 #include <linux/debugfs.h>
@@ -17,7 +17,7 @@ static s64 __percpu *const *slots;
  * bits 8 to 15, and the number of the second cost in bits 0 to 7. The file shows the sum of the two
  * costs. If both numbers are equal, the file shows one cost.
  */
-static int cost_get(void *data, u64 *value)
+static int get_sum_of_costs(void *data, u64 *value)
 {
 	unsigned long which = (unsigned long)data;
 	unsigned int cpu = which >> 16;
@@ -29,7 +29,7 @@ static int cost_get(void *data, u64 *value)
 	return 0;
 }
 
-DEFINE_DEBUGFS_ATTRIBUTE(cost_fops, cost_get, NULL, "%llu\n");
+DEFINE_DEBUGFS_ATTRIBUTE(cost_fops, get_sum_of_costs, NULL, "%llu\n");
 
 /*
  * Creates the debugfs files of @cpu: one file for each of the @nr elements of @files. @costs[n] is

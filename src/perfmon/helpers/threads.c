@@ -16,7 +16,7 @@ struct pfm_thread_entry {
 	struct rcu_head rcu;
 };
 
-static u32 hash_of(const void *task, u32 length, u32 seed)
+static u32 hash_task_address(const void *task, u32 length, u32 seed)
 {
 	/*
 	 * The low 6 bits of a task's address are dropped, because task_struct objects lie at least
@@ -29,7 +29,7 @@ static const struct rhashtable_params params = {
 	.key_len = sizeof(unsigned long),
 	.key_offset = offsetof(struct pfm_thread_entry, task),
 	.head_offset = offsetof(struct pfm_thread_entry, node),
-	.hashfn = hash_of,
+	.hashfn = hash_task_address,
 	.automatic_shrinking = true,
 	/*
 	 * User space cannot choose the addresses of tasks, and so cannot make their hashes collide.

@@ -28,41 +28,42 @@ MODULE_PARM_DESC(max_sample_percent, "Of a CPU's time for samples, at most; 0: a
  * Length of a window in milliseconds. The rate and the total time of a CPU's samples are limited in
  * each window of this length.
  */
-#define WINDOW_MS	10
+#define SAMPLE_WINDOW_MS	10
 
 /*
  * The time of only some samples is measured; these are the "timed samples". The interval from one
- * timed sample to the next is 9 to 24 samples: MIN_TIMED_INTERVAL plus a random number of
- * TIMED_INTERVAL_BITS bits.
+ * timed sample to the next is 9 to 24 samples: MIN_TIMED_SAMPLE_INTERVAL plus a random number of
+ * RANDOM_INTERVAL_BITS bits.
  */
-#define MIN_TIMED_INTERVAL	9
-#define TIMED_INTERVAL_BITS	4
+#define MIN_TIMED_SAMPLE_INTERVAL	9
+#define RANDOM_INTERVAL_BITS	4
 
 /*
- * Every sample is timed while samples are more than RARE_MS apart on average, because a few
- * expensive NMIs can take all of a CPU's time. If only every 16th expensive NMI were timed, it
- * could take seconds to collect STARVED_TIMED timed samples.
+ * Every sample is timed while samples are more than RARE_SAMPLE_GAP_MS apart on average, because a
+ * few expensive NMIs can take all of a CPU's time. If only every 16th expensive NMI were timed, it
+ * could take seconds to collect MIN_STARVED_SAMPLES timed samples.
  */
-#define RARE_MS	1
+#define RARE_SAMPLE_GAP_MS	1
 
 /*
- * A CPU is considered starved if a task or an interrupt was waiting for it at STARVED_TIMED or more
- * successive timed samples. However, up to one in STARVED_MISSES of these samples may have found
- * nothing waiting. The samples must span at least STARVED_MS. Samples that span more than
- * MAX_STARVED_MS are too rare to starve the CPU. If a CPU is starved, sampling pauses for three
- * times the duration of the starvation. The pause is 4 * WINDOW_MS to STARVED_PAUSE_MS long.
+ * A CPU is considered starved if a task or an interrupt was waiting for it at MIN_STARVED_SAMPLES
+ * or more successive timed samples. However, up to one in SAMPLES_PER_STARVED_MISS of these samples
+ * may have found nothing waiting. The samples must span at least MIN_STARVED_SPAN_MS. Samples that
+ * span more than MAX_STARVED_SPAN_MS are too rare to starve the CPU. If a CPU is starved, sampling
+ * pauses for three times the duration of the starvation. The pause is 4 * SAMPLE_WINDOW_MS to
+ * MAX_STARVED_PAUSE_MS long.
  *
- * With a lower STARVED_TIMED, starvation is detected earlier, but more CPUs are considered starved
- * by mistake. If a CPU spends 60 % of its time in softirqs or interrupts, it is considered starved
- * by mistake in 2 % of the decisions that are made from 16 timed samples. With 8 timed samples, the
- * decision is wrong in 11 % of cases. If each NMI takes 3 ms, 16 timed samples detect starvation
- * after 48 ms.
+ * With a lower MIN_STARVED_SAMPLES, starvation is detected earlier, but more CPUs are considered
+ * starved by mistake. If a CPU spends 60 % of its time in softirqs or interrupts, it is considered
+ * starved by mistake in 2 % of the decisions that are made from 16 timed samples. With 8 timed
+ * samples, the decision is wrong in 11 % of cases. If each NMI takes 3 ms, 16 timed samples detect
+ * starvation after 48 ms.
  */
-#define STARVED_TIMED		16
-#define STARVED_MISSES		8
-#define STARVED_MS		5
-#define MAX_STARVED_MS		10000
-#define STARVED_PAUSE_MS	400
+#define MIN_STARVED_SAMPLES		16
+#define SAMPLES_PER_STARVED_MISS	8
+#define MIN_STARVED_SPAN_MS		5
+#define MAX_STARVED_SPAN_MS		10000
+#define MAX_STARVED_PAUSE_MS	400
 
 struct sample_window {
 	/*
@@ -147,12 +148,13 @@ static bool makes_no_progress(struct sample_window *window, const struct pt_regs
  * samples and ticks. Slow NMIs can also keep a thread from finishing a system call while other
  * threads wait for the CPU.
  */
-static __no_kcsan u64 starved_for(struct sample_window *window, u64 now, const struct pt_regs *regs)
+static __no_kcsan u64 update_starved_ticks(struct sample_window *window, u64 now,
+					  const struct pt_regs *regs)
 {
 	u64 gone;
 	bool starved;
 
-	if (now - window->timed_since > (u64)tsc_khz * MAX_STARVED_MS) {
+	if (now - window->timed_since > (u64)tsc_khz * MAX_STARVED_SPAN_MS) {
 		window->timed = 0;
 		window->starved = 0;
 	}
@@ -169,9 +171,9 @@ static __no_kcsan u64 starved_for(struct sample_window *window, u64 now, const s
 	    makes_no_progress(window, regs))
 		window->starved++;
 	gone = now - window->timed_since;
-	if (window->timed < STARVED_TIMED || gone < (u64)tsc_khz * STARVED_MS)
+	if (window->timed < MIN_STARVED_SAMPLES || gone < (u64)tsc_khz * MIN_STARVED_SPAN_MS)
 		return 0;
-	starved = window->starved >= window->timed - window->timed / STARVED_MISSES;
+	starved = window->starved >= window->timed - window->timed / SAMPLES_PER_STARVED_MISS;
 	window->timed = 0;
 	window->starved = 0;
 	return starved ? gone : 0;
@@ -191,17 +193,18 @@ static __no_kcsan u64 starved_for(struct sample_window *window, u64 now, const s
  * continues if every NMI causes the next NMI. An interrupted pfm_throttle_time() may lose samples
  * or count them twice. If the NMI stores a time stamp later than @now of the interrupted
  * pfm_throttle_time(), the unsigned time difference becomes very large. A wrong number of samples
- * can end a window early or cause one pause of at most STARVED_PAUSE_MS. A wrong number does not
- * affect the next window, which begins with 0 samples. KCSAN would report the races between an
+ * can end a window early or cause one pause of at most MAX_STARVED_PAUSE_MS. A wrong number does
+ * not affect the next window, which begins with 0 samples. KCSAN would report the races between an
  * interrupt and an NMI that both run pfm_throttle_time(), so the function has __no_kcsan.
  */
 __no_kcsan u64 pfm_throttle_time(u64 began, const struct pt_regs *regs)
 {
 	struct sample_window *window = this_cpu_ptr(&sample_windows);
-	u64 now = rdtsc(), length = (u64)tsc_khz * WINDOW_MS, gone = now - window->began;
+	u64 now = rdtsc(), length = (u64)tsc_khz * SAMPLE_WINDOW_MS, gone = now - window->began;
 	u32 timed_interval = this_cpu_xchg(sample_windows.timed_interval, 1);
 	u32 rate = READ_ONCE(max_sample_rate), percent = READ_ONCE(max_sample_percent);
-	u64 least = 0, pause = 0, starved = rate || percent ? starved_for(window, now, regs) : 0;
+	u64 starved = rate || percent ? update_starved_ticks(window, now, regs) : 0;
+	u64 least = 0, pause = 0;
 	bool rare;
 
 	/*
@@ -221,7 +224,7 @@ __no_kcsan u64 pfm_throttle_time(u64 began, const struct pt_regs *regs)
 	if (least > gone)
 		pause = min(least - gone, 4 * length);
 	if (starved)
-		pause = clamp(3 * starved, 4 * length, (u64)tsc_khz * STARVED_PAUSE_MS);
+		pause = clamp(3 * starved, 4 * length, (u64)tsc_khz * MAX_STARVED_PAUSE_MS);
 	if (gone >= length || least > length || starved) {
 		window->began = now;
 		window->sample_ticks = 0;
@@ -229,9 +232,9 @@ __no_kcsan u64 pfm_throttle_time(u64 began, const struct pt_regs *regs)
 	} else {
 		pause = 0;
 	}
-	rare = now - window->last > (u64)tsc_khz * RARE_MS * timed_interval;
+	rare = now - window->last > (u64)tsc_khz * RARE_SAMPLE_GAP_MS * timed_interval;
 	window->last = now;
-	timed_interval = rare ? 1 : MIN_TIMED_INTERVAL + hash_64(now, TIMED_INTERVAL_BITS);
+	timed_interval = rare ? 1 : MIN_TIMED_SAMPLE_INTERVAL + hash_64(now, RANDOM_INTERVAL_BITS);
 	window->timed_interval = timed_interval;
 	/*
 	 * Pairs with throttle_time() in an NMI on this CPU: throttle_time() decrements

@@ -51,7 +51,7 @@ impl EventSelect {
 
 bitfield! {
     /// CPUID Fn8000_0001_ECX (APM volume 3, "Feature Identifiers"): the core extension.
-    struct Features(u32) {
+    struct ExtendedFeaturesEcx(u32) {
         23:23 perfctr_core;
     }
 }
@@ -152,7 +152,7 @@ fn kind() -> Option<Kind> {
         return None;
     }
     // CPUID feature PERFCTR_CORE indicates the core extension.
-    let features = Features::from_raw(read_cpuid_leaf(0x8000_0001, 0).ecx);
+    let features = ExtendedFeaturesEcx::from_raw(read_cpuid_leaf(0x8000_0001, 0).ecx);
     if features.perfctr_core().get() == 0 {
         return Some(Kind::K7);
     }

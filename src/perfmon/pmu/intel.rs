@@ -69,7 +69,7 @@ impl FixedControl {
     }
 
     /// Returns four copies of `bits`: one at the position of each fixed counter from 0 to 3.
-    const fn of_all(bits: u64) -> u64 {
+    const fn repeat_for_fixed_counters(bits: u64) -> u64 {
         Self::of(bits, 0) | Self::of(bits, 1) | Self::of(bits, 2) | Self::of(bits, 3)
     }
 }
@@ -136,9 +136,9 @@ const RDPMC_FIXED: u32 = 1 << 30;
 const LAST_VERSION: u32 = 5;
 /// The logical number of two registers: the PMD (data register) of the first fixed counter, and the
 /// PMC (control register) that all fixed counters share.
-const FIXED: usize = 16;
+const FIRST_FIXED_NUMBER: usize = 16;
 /// Mask of the fixed counters in [`FIXED_COUNTERS`]; bit n stands for fixed counter n.
-const FIXED_ALL: u32 = 0xf;
+const KNOWN_FIXED_COUNTERS: u32 = 0xf;
 
 const fn select(name: &'static CStr, n: u64) -> Register {
     Register::control(name, PERFEVTSEL0 + n)
@@ -157,13 +157,13 @@ const fn counter(name: &'static CStr, n: u32) -> Register {
 const fn fixed(name: &'static CStr, n: u32) -> Register {
     Register::counter(name, FIXED_CTR0 + n as u64, 48)
         .rdpmc(RDPMC_FIXED | n)
-        .pmcs(1 << FIXED)
+        .pmcs(1 << FIRST_FIXED_NUMBER)
         .enable(FixedControl::of(FixedControl::ALL, n))
         .interrupt(FixedControl::of(FixedControl::INTERRUPT_MASK, n))
 }
 
 /// Event select registers of architectural perfmon versions 1 to 5. PMC numbers 8 to 15 are unused.
-const SELECTS: [Register; 8] = [
+const EVENT_SELECTS: [Register; 8] = [
     select(c"IA32_PERFEVTSEL0", 0),
     select(c"IA32_PERFEVTSEL1", 1),
     select(c"IA32_PERFEVTSEL2", 2),
@@ -174,7 +174,7 @@ const SELECTS: [Register; 8] = [
     select(c"IA32_PERFEVTSEL7", 7),
 ];
 
-const COUNTERS: [Register; 8] = [
+const GENERAL_COUNTERS: [Register; 8] = [
     counter(c"IA32_PMC0", 0),
     counter(c"IA32_PMC1", 1),
     counter(c"IA32_PMC2", 2),
@@ -186,9 +186,13 @@ const COUNTERS: [Register; 8] = [
 ];
 
 const FIXED_CONTROL: Register = Register::control(c"IA32_FIXED_CTR_CTRL", FIXED_CTR_CTRL)
-    .enable(FixedControl::of_all(FixedControl::ENABLE))
-    .interrupt(FixedControl::of_all(FixedControl::INTERRUPT_MASK))
-    .kernel(FixedControl::of_all(
+    .enable(FixedControl::repeat_for_fixed_counters(
+        FixedControl::ENABLE,
+    ))
+    .interrupt(FixedControl::repeat_for_fixed_counters(
+        FixedControl::INTERRUPT_MASK,
+    ))
+    .kernel(FixedControl::repeat_for_fixed_counters(
         FixedControl::OS_MASK | FixedControl::ANY_THREAD_MASK,
     ));
 
@@ -276,7 +280,7 @@ fn fixed_control(fixed: u32, any: bool) -> Register {
         row.reserved &= !FixedControl::of(FixedControl::ALL, n);
     }
     if !any {
-        row.reserved |= FixedControl::of_all(FixedControl::ANY_THREAD_MASK);
+        row.reserved |= FixedControl::repeat_for_fixed_counters(FixedControl::ANY_THREAD_MASK);
     }
     row.enable &= !row.reserved;
     row.interrupt &= !row.reserved;
@@ -285,7 +289,7 @@ fn fixed_control(fixed: u32, any: bool) -> Register {
 }
 
 /// Logs why the counters of the processor cannot be used, unless the processor has no counters.
-fn log_reason() {
+fn log_why_counters_unusable() {
     let version = LeafEax::from_raw(read_cpuid_leaf(0xa, 0).eax)
         .version()
         .get();
@@ -318,7 +322,7 @@ impl kernel::Module for Intel {
             }
         });
         let Some(leaf) = all else {
-            log_reason();
+            log_why_counters_unusable();
             return Err(ENODEV);
         };
         if shares_counter_3 {
@@ -327,9 +331,9 @@ impl kernel::Module for Intel {
             );
         }
         let (mut pmcs, mut pmds) = (KVec::new(), KVec::new());
-        for n in 0..FIXED {
+        for n in 0..FIRST_FIXED_NUMBER {
             let (mut pmc, mut pmd) = (Register::UNUSED_ROW, Register::UNUSED_ROW);
-            if let (Some(select), Some(counter)) = (SELECTS.get(n), COUNTERS.get(n)) {
+            if let (Some(select), Some(counter)) = (EVENT_SELECTS.get(n), GENERAL_COUNTERS.get(n)) {
                 if n < leaf.counters && !(n == 3 && shares_counter_3) {
                     (pmc, pmd) = (*select, *counter);
                     pmd.width = leaf.width;
@@ -342,7 +346,7 @@ impl kernel::Module for Intel {
             pmcs.push(pmc, GFP_KERNEL)?;
             pmds.push(pmd, GFP_KERNEL)?;
         }
-        if leaf.fixed & FIXED_ALL != 0 {
+        if leaf.fixed & KNOWN_FIXED_COUNTERS != 0 {
             pmcs.push(fixed_control(leaf.fixed, any), GFP_KERNEL)?;
         }
         for (n, mut pmd) in FIXED_COUNTERS.into_iter().enumerate() {

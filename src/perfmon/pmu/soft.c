@@ -19,73 +19,78 @@
 #include <linux/perfmon.h>
 #include "../../../include/uapi/linux/perfmon.h"
 
-#define FIRST	PERFMON_CPU_CLOCK
+#define FIRST_REGISTER	PERFMON_CPU_CLOCK
 
-#define INSTANCES	(PERFMON_INSTANCE - FIRST)
-#define TOTALS		(PERFMON_VALUE - FIRST)
+#define FIRST_INSTANCE	(PERFMON_INSTANCE - FIRST_REGISTER)
+#define FIRST_VALUE	(PERFMON_VALUE - FIRST_REGISTER)
 
-#define GROWS	(PERFMON_REG_VIRTUAL | PERFMON_REG_COUNTER)
-#define NOW	(PERFMON_REG_VIRTUAL | PERFMON_REG_READ_ONLY)
-#define OF_TASK	(PERFMON_REG_TASK | PERFMON_REG_THREAD)
+#define VIRTUAL_COUNTER	(PERFMON_REG_VIRTUAL | PERFMON_REG_COUNTER)
+#define VIRTUAL_READ_ONLY	(PERFMON_REG_VIRTUAL | PERFMON_REG_READ_ONLY)
+#define TASK_AND_THREAD	(PERFMON_REG_TASK | PERFMON_REG_THREAD)
 
 /*
- * The register table of the PMCs. The entry of PMC n has the index n - FIRST; unused PMC numbers
- * have no entry.
+ * The register table of the PMCs. The entry of PMC n has the index n - FIRST_REGISTER; unused PMC
+ * numbers have no entry.
  */
 static const struct perfmon_register pmcs[] = {
-	[INSTANCES] = { .name = "INSTANCE0", .type = PERFMON_REG_CONTROL,
+	[FIRST_INSTANCE] = { .name = "INSTANCE0", .type = PERFMON_REG_CONTROL,
 		.reserved = ~0xffffffffULL },
-	[INSTANCES + 1] = { .name = "INSTANCE1", .type = PERFMON_REG_CONTROL,
+	[FIRST_INSTANCE + 1] = { .name = "INSTANCE1", .type = PERFMON_REG_CONTROL,
 		.reserved = ~0xffffffffULL },
-	[INSTANCES + 2] = { .name = "INSTANCE2", .type = PERFMON_REG_CONTROL,
+	[FIRST_INSTANCE + 2] = { .name = "INSTANCE2", .type = PERFMON_REG_CONTROL,
 		.reserved = ~0xffffffffULL },
-	[INSTANCES + 3] = { .name = "INSTANCE3", .type = PERFMON_REG_CONTROL,
+	[FIRST_INSTANCE + 3] = { .name = "INSTANCE3", .type = PERFMON_REG_CONTROL,
 		.reserved = ~0xffffffffULL },
 };
 
 static const struct perfmon_register pmds[] = {
-	[PERFMON_CPU_CLOCK - FIRST] = { .name = "CPU_CLOCK",
-		.type = GROWS | PERFMON_REG_CLOCK,
+	[PERFMON_CPU_CLOCK - FIRST_REGISTER] = { .name = "CPU_CLOCK",
+		.type = VIRTUAL_COUNTER | PERFMON_REG_CLOCK,
 		.address = PERFMON_CPU_CLOCK, .width = 64 },
-	[PERFMON_TASK_CLOCK - FIRST] = { .name = "TASK_CLOCK",
-		.type = GROWS | PERFMON_REG_CLOCK | PERFMON_REG_THREAD,
+	[PERFMON_TASK_CLOCK - FIRST_REGISTER] = { .name = "TASK_CLOCK",
+		.type = VIRTUAL_COUNTER | PERFMON_REG_CLOCK | PERFMON_REG_THREAD,
 		.address = PERFMON_TASK_CLOCK, .width = 64 },
-	[PERFMON_CONTEXT_SWITCHES - FIRST] = { .name = "CONTEXT_SWITCHES", .type = GROWS | OF_TASK,
+	[PERFMON_CONTEXT_SWITCHES - FIRST_REGISTER] = { .name = "CONTEXT_SWITCHES",
+		.type = VIRTUAL_COUNTER | TASK_AND_THREAD,
 		.address = PERFMON_CONTEXT_SWITCHES, .width = 64 },
-	[PERFMON_PAGE_FAULTS - FIRST] = { .name = "PAGE_FAULTS", .type = GROWS | PERFMON_REG_TASK,
+	[PERFMON_PAGE_FAULTS - FIRST_REGISTER] = { .name = "PAGE_FAULTS",
+		.type = VIRTUAL_COUNTER | PERFMON_REG_TASK,
 		.address = PERFMON_PAGE_FAULTS, .width = 64 },
-	[PERFMON_MIGRATIONS - FIRST] = { .name = "MIGRATIONS", .type = GROWS | OF_TASK,
+	[PERFMON_MIGRATIONS - FIRST_REGISTER] = { .name = "MIGRATIONS",
+		.type = VIRTUAL_COUNTER | TASK_AND_THREAD,
 		.address = PERFMON_MIGRATIONS, .width = 64 },
-	[PERFMON_MAJOR_FAULTS - FIRST] = { .name = "MAJOR_FAULTS", .type = GROWS | PERFMON_REG_TASK,
+	[PERFMON_MAJOR_FAULTS - FIRST_REGISTER] = { .name = "MAJOR_FAULTS",
+		.type = VIRTUAL_COUNTER | PERFMON_REG_TASK,
 		.address = PERFMON_MAJOR_FAULTS, .width = 64 },
-	[PERFMON_PID - FIRST] = { .name = "PID", .type = NOW,
+	[PERFMON_PID - FIRST_REGISTER] = { .name = "PID", .type = VIRTUAL_READ_ONLY,
 		.address = PERFMON_PID },
-	[PERFMON_TID - FIRST] = { .name = "TID", .type = NOW,
+	[PERFMON_TID - FIRST_REGISTER] = { .name = "TID", .type = VIRTUAL_READ_ONLY,
 		.address = PERFMON_TID },
-	[PERFMON_CPU - FIRST] = { .name = "CPU", .type = NOW,
+	[PERFMON_CPU - FIRST_REGISTER] = { .name = "CPU", .type = VIRTUAL_READ_ONLY,
 		.address = PERFMON_CPU },
-	[PERFMON_TSC - FIRST] = { .name = "TSC", .type = NOW,
+	[PERFMON_TSC - FIRST_REGISTER] = { .name = "TSC", .type = VIRTUAL_READ_ONLY,
 		.address = PERFMON_TSC },
-	[PERFMON_FREE_MEMORY - FIRST] = { .name = "FREE_MEMORY", .type = NOW,
+	[PERFMON_FREE_MEMORY - FIRST_REGISTER] = { .name = "FREE_MEMORY", .type = VIRTUAL_READ_ONLY,
 		.address = PERFMON_FREE_MEMORY },
-	[PERFMON_RUNNING_TASKS - FIRST] = { .name = "RUNNING_TASKS", .type = NOW,
+	[PERFMON_RUNNING_TASKS - FIRST_REGISTER] = { .name = "RUNNING_TASKS",
+		.type = VIRTUAL_READ_ONLY,
 		.address = PERFMON_RUNNING_TASKS },
-	[INSTANCES] = { .name = "INSTANCE0", .address = PERFMON_INSTANCE, .width = 64,
-		.type = GROWS, .pmcs = BIT(INSTANCES) },
-	[INSTANCES + 1] = { .name = "INSTANCE1", .address = PERFMON_INSTANCE, .width = 64,
-		.type = GROWS, .pmcs = BIT(INSTANCES + 1) },
-	[INSTANCES + 2] = { .name = "INSTANCE2", .address = PERFMON_INSTANCE, .width = 64,
-		.type = GROWS, .pmcs = BIT(INSTANCES + 2) },
-	[INSTANCES + 3] = { .name = "INSTANCE3", .address = PERFMON_INSTANCE, .width = 64,
-		.type = GROWS, .pmcs = BIT(INSTANCES + 3) },
-	[TOTALS] = { .name = "VALUE0", .address = PERFMON_VALUE, .type = NOW,
-		.pmcs = BIT(INSTANCES) },
-	[TOTALS + 1] = { .name = "VALUE1", .address = PERFMON_VALUE, .type = NOW,
-		.pmcs = BIT(INSTANCES + 1) },
-	[TOTALS + 2] = { .name = "VALUE2", .address = PERFMON_VALUE, .type = NOW,
-		.pmcs = BIT(INSTANCES + 2) },
-	[TOTALS + 3] = { .name = "VALUE3", .address = PERFMON_VALUE, .type = NOW,
-		.pmcs = BIT(INSTANCES + 3) },
+	[FIRST_INSTANCE] = { .name = "INSTANCE0", .address = PERFMON_INSTANCE, .width = 64,
+		.type = VIRTUAL_COUNTER, .pmcs = BIT(FIRST_INSTANCE) },
+	[FIRST_INSTANCE + 1] = { .name = "INSTANCE1", .address = PERFMON_INSTANCE, .width = 64,
+		.type = VIRTUAL_COUNTER, .pmcs = BIT(FIRST_INSTANCE + 1) },
+	[FIRST_INSTANCE + 2] = { .name = "INSTANCE2", .address = PERFMON_INSTANCE, .width = 64,
+		.type = VIRTUAL_COUNTER, .pmcs = BIT(FIRST_INSTANCE + 2) },
+	[FIRST_INSTANCE + 3] = { .name = "INSTANCE3", .address = PERFMON_INSTANCE, .width = 64,
+		.type = VIRTUAL_COUNTER, .pmcs = BIT(FIRST_INSTANCE + 3) },
+	[FIRST_VALUE] = { .name = "VALUE0", .address = PERFMON_VALUE, .type = VIRTUAL_READ_ONLY,
+		.pmcs = BIT(FIRST_INSTANCE) },
+	[FIRST_VALUE + 1] = { .name = "VALUE1", .address = PERFMON_VALUE, .type = VIRTUAL_READ_ONLY,
+		.pmcs = BIT(FIRST_INSTANCE + 1) },
+	[FIRST_VALUE + 2] = { .name = "VALUE2", .address = PERFMON_VALUE, .type = VIRTUAL_READ_ONLY,
+		.pmcs = BIT(FIRST_INSTANCE + 2) },
+	[FIRST_VALUE + 3] = { .name = "VALUE3", .address = PERFMON_VALUE, .type = VIRTUAL_READ_ONLY,
+		.pmcs = BIT(FIRST_INSTANCE + 3) },
 };
 
 /*
@@ -185,7 +190,7 @@ static struct perfmon_pmu soft = {
 	.size = sizeof(soft),
 	.nr_pmcs = ARRAY_SIZE(pmcs),
 	.nr_pmds = ARRAY_SIZE(pmds),
-	.first = FIRST,
+	.first = FIRST_REGISTER,
 	.owner = THIS_MODULE,
 	.name = "soft",
 	.pmcs = pmcs,

@@ -26,12 +26,12 @@ impl Allocator for FixedArrays {
 
 /// An array with room for all registers, with elements of one type.
 #[cfg(not(in_kernel))]
-pub struct FixedArray<T>([T; crate::register_map::MAX_ROWS]);
+pub struct FixedArray<T>([T; crate::register_map::MAX_TABLE_ROWS]);
 
 #[cfg(not(in_kernel))]
 impl<T: Copy + Default> Default for FixedArray<T> {
     fn default() -> Self {
-        Self([T::default(); crate::register_map::MAX_ROWS])
+        Self([T::default(); crate::register_map::MAX_TABLE_ROWS])
     }
 }
 
@@ -52,7 +52,10 @@ impl<T> DerefMut for FixedArray<T> {
 }
 
 /// Copies the elements of `old` to the larger slice `new`, and swaps the two slices.
-pub(crate) fn copy_and_swap<T: Copy, S: DerefMut<Target = [T]>>(old: &mut S, new: &mut S) {
+pub(crate) fn copy_to_larger_and_swap<T: Copy, S: DerefMut<Target = [T]>>(
+    old: &mut S,
+    new: &mut S,
+) {
     for (to, from) in new.iter_mut().zip(old.iter()) {
         *to = *from;
     }

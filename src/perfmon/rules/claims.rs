@@ -10,7 +10,7 @@
 //! this register, and vice versa.
 
 use crate::register_bitmap::RegisterBitmap;
-use crate::register_map::{kind, Map, Scope, MAX_ROWS};
+use crate::register_map::{kind, RegisterMap, Scope, MAX_TABLE_ROWS};
 
 /// A set of hardware registers, as bit masks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,18 +52,18 @@ impl RegisterMask {
 /// Use counts of registers: the number of contexts of one scope that claim each register.
 #[derive(Clone, Debug)]
 struct UserCounts {
-    pmcs: [u32; MAX_ROWS],
-    pmds: [u32; MAX_ROWS],
+    pmcs: [u32; MAX_TABLE_ROWS],
+    pmds: [u32; MAX_TABLE_ROWS],
 }
 
 impl UserCounts {
     const NONE: Self = Self {
-        pmcs: [0; MAX_ROWS],
-        pmds: [0; MAX_ROWS],
+        pmcs: [0; MAX_TABLE_ROWS],
+        pmds: [0; MAX_TABLE_ROWS],
     };
 
     fn adjust(&mut self, claims: &RegisterMask, by: i32) {
-        let each = |counts: &mut [u32; MAX_ROWS], bits: u64| {
+        let each = |counts: &mut [u32; MAX_TABLE_ROWS], bits: u64| {
             for (n, count) in counts.iter_mut().enumerate() {
                 if bits.wrapping_shr(n as u32) & 1 != 0 {
                     *count = count.wrapping_add_signed(by);
@@ -75,7 +75,7 @@ impl UserCounts {
     }
 
     fn in_use(&self) -> RegisterMask {
-        let bits = |counts: &[u32; MAX_ROWS]| {
+        let bits = |counts: &[u32; MAX_TABLE_ROWS]| {
             let some = |all: u64, (n, count): (usize, &u32)| {
                 all | u64::from(*count != 0).wrapping_shl(n as u32)
             };
@@ -104,7 +104,7 @@ impl RegisterUsers {
 
     /// Returns the registers that contexts of the other scope claim: those of CPUs if `scope` is
     /// `Thread`, those of threads if `scope` is `System`.
-    fn used_by_other(&self, scope: Scope) -> RegisterMask {
+    fn claimed_by_other_scope(&self, scope: Scope) -> RegisterMask {
         match scope {
             Scope::Thread => self.systems.in_use(),
             Scope::System => self.threads.in_use(),
@@ -113,12 +113,12 @@ impl RegisterUsers {
 
     /// Returns true if a context of the scope `scope` may claim the registers `claims`.
     pub fn is_available(&self, scope: Scope, claims: &RegisterMask) -> bool {
-        !self.used_by_other(scope).intersects(claims)
+        !self.claimed_by_other_scope(scope).intersects(claims)
     }
 
     /// Returns the registers that a context of the scope `scope` may claim.
     pub fn available(&self, scope: Scope) -> RegisterMask {
-        let others = self.used_by_other(scope);
+        let others = self.claimed_by_other_scope(scope);
         RegisterMask {
             pmcs: !others.pmcs,
             pmds: !others.pmds,
@@ -152,7 +152,7 @@ impl RegisterUsers {
 /// claims the PMCs, the counters in `pmds`, the counters that one of the PMCs controls, and all
 /// PMCs that control these counters.
 pub fn claimed_registers(
-    map: &Map<'_>,
+    map: &RegisterMap<'_>,
     pmcs: &RegisterBitmap,
     pmds: &RegisterBitmap,
 ) -> RegisterMask {
@@ -162,7 +162,7 @@ pub fn claimed_registers(
         pmcs: written,
         pmds: 0,
     };
-    for (n, register) in map.hardware.pmds.iter().take(MAX_ROWS).enumerate() {
+    for (n, register) in map.hardware.pmds.iter().take(MAX_TABLE_ROWS).enumerate() {
         let used = (asked >> n) & 1 != 0 || register.pmcs & written != 0;
         if used && register.is(kind::COUNTER) {
             claims.pmds |= 1u64.wrapping_shl(n as u32);
@@ -174,11 +174,11 @@ pub fn claimed_registers(
 
 /// Returns the optional counters of an event set with the PMDs `asked`. A counter is optional if it
 /// meets three conditions: the counter is not in `asked`, it shares its PMC with other counters,
-/// and some CPUs lack it (`map.partial`). `build_program()` leaves out optional counters, so that
-/// the event set can also count on CPUs that lack an optional counter.
-pub fn optional_pmds(map: &Map<'_>, asked: &RegisterBitmap) -> u64 {
+/// and some CPUs lack it (`map.pmds_of_some_cpus`). `build_program()` leaves out optional counters,
+/// so that the event set can also count on CPUs that lack an optional counter.
+pub fn optional_pmds(map: &RegisterMap<'_>, asked: &RegisterBitmap) -> u64 {
     let asked = asked.0.first().copied().unwrap_or(0);
-    let rows = map.hardware.pmds.iter().take(MAX_ROWS).enumerate();
+    let rows = map.hardware.pmds.iter().take(MAX_TABLE_ROWS).enumerate();
     let shared = rows.filter(|(_, register)| register.enable != 0);
-    shared.fold(0, |all, (n, _)| all | 1u64.wrapping_shl(n as u32)) & map.partial & !asked
+    shared.fold(0, |all, (n, _)| all | 1u64.wrapping_shl(n as u32)) & map.pmds_of_some_cpus & !asked
 }

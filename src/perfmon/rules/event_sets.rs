@@ -102,7 +102,7 @@ pub fn next_index(
 }
 
 /// Returns the full product of two numbers, in 128 bits.
-const fn wide_mul(a: u64, b: u64) -> u128 {
+const fn multiply_to_u128(a: u64, b: u64) -> u128 {
     (a as u128).wrapping_mul(b as u128)
 }
 
@@ -112,16 +112,16 @@ pub struct SetRuns {
     /// The conditions that end a run.
     pub policy: SwitchPolicy,
     /// PMDs (data registers) whose overflows ended the last run.
-    pub ended_by: PmdSet,
+    pub ended_by_pmds: PmdSet,
     runs: u64,
     /// Sum of the durations of all finished runs, in nanoseconds.
     total_ns: u64,
-    total_sq: u128,
-    /// Duration of the present run in nanoseconds, without the time since `loaded_at`.
+    total_of_squares: u128,
+    /// Duration of the present run in nanoseconds, without the time since `loaded_at_ns`.
     run_ns: u64,
     /// The time at which the context was loaded into a PMU, in nanoseconds; `None` if the context
     /// is in no PMU.
-    loaded_at: Option<u64>,
+    loaded_at_ns: Option<u64>,
     /// True if a run of the set has begun and has not ended.
     run_begun: bool,
 }
@@ -131,7 +131,7 @@ impl SetRuns {
     /// begins a new run of the event set.
     #[inline]
     pub fn load(&mut self, now: u64) -> bool {
-        self.loaded_at = Some(now);
+        self.loaded_at_ns = Some(now);
         let begins = !self.run_begun;
         if begins {
             self.run_begun = true;
@@ -144,7 +144,7 @@ impl SetRuns {
     #[inline]
     pub fn unload(&mut self, now: u64) {
         self.run_ns = self.elapsed(now);
-        self.loaded_at = None;
+        self.loaded_at_ns = None;
     }
 
     /// Ends the present run, if one has begun, and returns its duration in nanoseconds. The context
@@ -152,7 +152,9 @@ impl SetRuns {
     pub fn end_run(&mut self) -> u64 {
         let spent = core::mem::take(&mut self.run_ns);
         self.total_ns = self.total_ns.wrapping_add(spent);
-        self.total_sq = self.total_sq.wrapping_add(wide_mul(spent, spent));
+        self.total_of_squares = self
+            .total_of_squares
+            .wrapping_add(multiply_to_u128(spent, spent));
         self.run_begun = false;
         spent
     }
@@ -160,7 +162,9 @@ impl SetRuns {
     /// Returns the duration of the present run up to `now`, in nanoseconds.
     #[inline]
     pub fn elapsed(&self, now: u64) -> u64 {
-        let more = self.loaded_at.map_or(0, |since| now.saturating_sub(since));
+        let more = self
+            .loaded_at_ns
+            .map_or(0, |since| now.saturating_sub(since));
         self.run_ns.wrapping_add(more)
     }
 
@@ -181,7 +185,9 @@ impl SetRuns {
     /// these durations. Both the sum and the sum of squares include the present run up to `now`.
     pub fn duration(&self, now: u64) -> (u64, u128) {
         let spent = self.elapsed(now);
-        let squares = self.total_sq.wrapping_add(wide_mul(spent, spent));
+        let squares = self
+            .total_of_squares
+            .wrapping_add(multiply_to_u128(spent, spent));
         (self.total_ns.wrapping_add(spent), squares)
     }
 }
@@ -194,12 +200,12 @@ pub struct RunningMoments {
     pub pmd: u16,
     /// Value of the PMD when the present run began, or when the PMD was last set or reset in this
     /// run.
-    start_value: u64,
+    run_start_value: u64,
     /// Increment of the PMD in the present run, up to the last time that an overflow reset the PMD.
     /// 0 if no overflow has reset the PMD since the run began or since software set the PMD.
-    delta_before: u64,
+    delta_before_reset: u64,
     total: u64,
-    total_sq: u128,
+    total_of_squares: u128,
     /// Sum, over all finished runs, of the product increment * duration in nanoseconds.
     total_products: u128,
 }
@@ -210,7 +216,7 @@ impl RunningMoments {
     pub fn new(pmd: u16, value: u64) -> Self {
         Self {
             pmd,
-            start_value: value,
+            run_start_value: value,
             ..Self::default()
         }
     }
@@ -218,27 +224,27 @@ impl RunningMoments {
     /// Records that `value` was written to the PMD. Discards the increment that the PMD had in the
     /// present run before the write.
     pub fn set(&mut self, value: u64) {
-        self.start_value = value;
-        self.delta_before = 0;
+        self.run_start_value = value;
+        self.delta_before_reset = 0;
     }
 
     /// Records that an overflow reset the PMD from `before` to `value`. Keeps the increment that
     /// the PMD had in the present run before the reset.
     pub fn reset(&mut self, before: u64, value: u64) {
-        self.delta_before = self.run_delta(before);
-        self.start_value = value;
+        self.delta_before_reset = self.run_delta(before);
+        self.run_start_value = value;
     }
 
     /// Returns the increment of the PMD in the present run. The PMD has the value `value` now.
     fn run_delta(&self, value: u64) -> u64 {
-        self.delta_before
-            .wrapping_add(value.wrapping_sub(self.start_value))
+        self.delta_before_reset
+            .wrapping_add(value.wrapping_sub(self.run_start_value))
     }
 
     /// Ends a run that lasted `time` nanoseconds. The PMD has the value `value` at the end of the
     /// run.
     pub fn end(&mut self, value: u64, time: u64) {
-        (self.total, self.total_sq, self.total_products) = self.totals(value, time);
+        (self.total, self.total_of_squares, self.total_products) = self.totals(value, time);
         self.set(value);
     }
 
@@ -249,8 +255,10 @@ impl RunningMoments {
         let counted = self.run_delta(value);
         (
             self.total.wrapping_add(counted),
-            self.total_sq.wrapping_add(wide_mul(counted, counted)),
-            self.total_products.wrapping_add(wide_mul(counted, time)),
+            self.total_of_squares
+                .wrapping_add(multiply_to_u128(counted, counted)),
+            self.total_products
+                .wrapping_add(multiply_to_u128(counted, time)),
         )
     }
 }

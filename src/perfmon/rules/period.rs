@@ -3,9 +3,10 @@
 //! Sampling: the attributes of a PMD (PMU data register) whose overflows produce samples, and the
 //! random numbers that vary sampling periods.
 //!
-//! [`Random`] is the "minimal standard" generator of Park and Miller, x' = 16807 x mod 2^31 - 1. The
-//! numbers are computed without a division, by the method of David Carta ("Two fast implementations
-//! of the minimal standard random number generator", Communications of the ACM 33(1), 1990).
+//! [`RandomGenerator`] is the "minimal standard" generator of Park and Miller, x' = 16807 x mod
+//! 2^31 - 1. The numbers are computed without a division, by the method of David Carta ("Two fast
+//! implementations of the minimal standard random number generator", Communications of the ACM
+//! 33(1), 1990).
 //!
 //! The random numbers are good enough to keep a sampling period out of step with a loop of the
 //! monitored program. The numbers must be used for sampling periods only, because each number can
@@ -13,7 +14,7 @@
 
 use crate::abi::{Pmd, MAX_VALUES, RANDOM};
 use crate::register_bitmap::PmdSet;
-use crate::register_map::{kind, Map, Register};
+use crate::register_map::{kind, Register, RegisterMap};
 
 /// The attributes of a PMD whose overflows produce samples.
 #[derive(Clone, Copy, Debug)]
@@ -41,18 +42,18 @@ pub struct SamplingAttributes {
     pub eventid: u64,
     /// Number of overflows after which a run of the event set ends; 0 if overflows do not end a
     /// run.
-    switch_count: u64,
+    overflows_per_run: u64,
     /// Number of overflows until the present run of the event set ends.
-    switch_left: u64,
+    overflows_until_switch: u64,
     /// Mask of the random bits that are subtracted from the start value of a period.
     pub random_mask: u64,
     /// Generator of the random bits.
-    pub random: Random,
+    pub random: RandomGenerator,
 }
 
 impl SamplingAttributes {
     /// Creates the attributes of a PMD from the argument of the call that writes the PMD.
-    pub fn new(map: &Map<'_>, pmd: &Pmd) -> Self {
+    pub fn new(map: &RegisterMap<'_>, pmd: &Pmd) -> Self {
         let mut attr = Self {
             pmd: pmd.reg_num,
             pmd_set: PmdSet::default(),
@@ -65,10 +66,10 @@ impl SamplingAttributes {
             nr_values: 0,
             reads_virtual: false,
             eventid: pmd.reg_smpl_eventid,
-            switch_count: pmd.reg_ovfl_switch_cnt,
-            switch_left: pmd.reg_ovfl_switch_cnt,
+            overflows_per_run: pmd.reg_ovfl_switch_cnt,
+            overflows_until_switch: pmd.reg_ovfl_switch_cnt,
             random_mask: pmd.reg_random_mask,
-            random: Random::new(pmd.reg_random_seed),
+            random: RandomGenerator::new(pmd.reg_random_seed),
         };
         attr.pmd_set.set(pmd.reg_num);
         pmd.reg_reset_pmds
@@ -91,19 +92,19 @@ impl SamplingAttributes {
 
     /// Sets the number of overflows that are left until the run of the event set ends. Called when
     /// the run begins.
-    pub fn begin_run(&mut self) {
-        self.switch_left = self.switch_count;
+    pub fn restart_switch_countdown(&mut self) {
+        self.overflows_until_switch = self.overflows_per_run;
     }
 
     /// Subtracts `overflows` from the number of overflows that are left until the run of the event
     /// set ends. Returns true if none are left, so that the run has to end.
     #[inline]
-    pub fn count_down(&mut self, overflows: u64) -> bool {
-        if self.switch_count == 0 {
+    pub fn count_down_to_switch(&mut self, overflows: u64) -> bool {
+        if self.overflows_per_run == 0 {
             return false;
         }
-        self.switch_left = self.switch_left.saturating_sub(overflows);
-        self.switch_left == 0
+        self.overflows_until_switch = self.overflows_until_switch.saturating_sub(overflows);
+        self.overflows_until_switch == 0
     }
 
     /// Returns the number of sampling periods of the PMD that have ended. `beyond` is the number of
@@ -138,29 +139,29 @@ pub fn is_virtual(register: &Register) -> bool {
 }
 
 /// The modulus of the generator, a prime.
-const MODULUS: u32 = (1 << 31) - 1;
+const GENERATOR_MODULUS: u32 = (1 << 31) - 1;
 /// The multiplier of the generator.
-const MULTIPLIER: u32 = 16807;
+const GENERATOR_MULTIPLIER: u32 = 16807;
 
 /// A random number generator. The generated sequence repeats after 2^31 - 2 numbers; the seed
 /// selects the number at which the sequence starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Random {
+pub struct RandomGenerator {
     /// The last number, from 1 to the modulus - 1.
     state: u32,
 }
 
-impl Default for Random {
+impl Default for RandomGenerator {
     fn default() -> Self {
         Self::new(0)
     }
 }
 
-impl Random {
+impl RandomGenerator {
     /// Creates a generator from any seed. A seed that is a multiple of 2^31 - 1 is replaced by 1,
     /// because such a seed would give only zeros.
     pub const fn new(seed: u32) -> Self {
-        let state = seed % MODULUS;
+        let state = seed % GENERATOR_MODULUS;
         Self {
             state: if state == 0 { 1 } else { state },
         }
@@ -175,13 +176,13 @@ impl Random {
     /// 16, belong to `low`, and the other bits to `high`. All intermediate values fit in 32 bits.
     #[inline]
     pub fn step(&mut self) -> u32 {
-        let upper = MULTIPLIER.wrapping_mul(self.state >> 16);
-        let sum = MULTIPLIER
+        let upper = GENERATOR_MULTIPLIER.wrapping_mul(self.state >> 16);
+        let sum = GENERATOR_MULTIPLIER
             .wrapping_mul(self.state & 0xffff)
             .wrapping_add((upper & 0x7fff) << 16)
             .wrapping_add(upper >> 15);
-        self.state = if sum > MODULUS {
-            sum.wrapping_sub(MODULUS)
+        self.state = if sum > GENERATOR_MODULUS {
+            sum.wrapping_sub(GENERATOR_MODULUS)
         } else {
             sum
         };

@@ -3,7 +3,7 @@
 //! The program of an event set: the control registers to write to the PMU, and the counters to read
 //! from the PMU.
 
-use crate::allocator::{copy_and_swap, Allocator};
+use crate::allocator::{copy_to_larger_and_swap, Allocator};
 use crate::register_map::Register;
 use protocols::self_page::CounterState;
 
@@ -205,19 +205,19 @@ impl<M: Allocator> Program<M> {
     }
 
     /// Moves the program to larger slices. On return, the arguments have the old memory.
-    pub(crate) fn move_to(
+    pub(crate) fn move_to_larger_memory(
         &mut self,
         controls: &mut M::Slice<Control>,
         counters: &mut M::Slice<Counter>,
         virtual_counters: &mut M::Slice<VirtualCounter>,
     ) {
-        copy_and_swap(&mut self.controls, controls);
-        copy_and_swap(&mut self.counters, counters);
-        copy_and_swap(&mut self.virtual_counters, virtual_counters);
+        copy_to_larger_and_swap(&mut self.controls, controls);
+        copy_to_larger_and_swap(&mut self.counters, counters);
+        copy_to_larger_and_swap(&mut self.virtual_counters, virtual_counters);
     }
 
     /// Returns how many controls, counters and virtual counters fit into the memory.
-    pub(crate) fn capacity(&self) -> [usize; 3] {
+    pub(crate) fn array_lengths(&self) -> [usize; 3] {
         [
             self.controls.len(),
             self.counters.len(),

@@ -2,7 +2,7 @@
 
 //! Sets of register numbers, as bitmaps.
 
-use crate::register_map::{FIRST_SOFT, NR_REGISTERS};
+use crate::register_map::{FIRST_SOFT_REGISTER, NR_REGISTERS};
 
 protocols::transparent_structure! {
     /// A set of register numbers, in the form that the ioctls use.
@@ -91,7 +91,7 @@ impl PmdSet {
                 hardware: bit,
                 soft: 0,
             },
-            FIRST_SOFT => Self {
+            FIRST_SOFT_REGISTER => Self {
                 hardware: 0,
                 soft: bit,
             },
@@ -105,7 +105,7 @@ impl PmdSet {
         let bit = 1u64.wrapping_shl(number.into());
         match number & !63 {
             0 => self.hardware |= bit,
-            FIRST_SOFT => self.soft |= bit,
+            FIRST_SOFT_REGISTER => self.soft |= bit,
             _ => {}
         }
     }
@@ -139,7 +139,7 @@ impl PmdSet {
     #[inline]
     pub fn pop(&mut self) -> Option<u16> {
         let (bits, first) = match self.hardware {
-            0 => (&mut self.soft, FIRST_SOFT),
+            0 => (&mut self.soft, FIRST_SOFT_REGISTER),
             _ => (&mut self.hardware, 0),
         };
         if *bits == 0 {

@@ -11,10 +11,10 @@ use crate::error::Error;
 pub const NR_REGISTERS: usize = 256 + 64;
 /// Number of the first soft register. A soft register is provided by the kernel, not by the
 /// hardware.
-pub const FIRST_SOFT: u16 = 256;
+pub const FIRST_SOFT_REGISTER: u16 = 256;
 /// Maximum number of rows in a table of registers. A table cannot have more rows, because the mask
 /// [`Register::pmcs`] has 64 bits.
-pub const MAX_ROWS: usize = 64;
+pub const MAX_TABLE_ROWS: usize = 64;
 /// Maximum number of hardware counters, and of hardware control registers.
 pub const MAX_COUNTERS: usize = 32;
 
@@ -134,9 +134,9 @@ impl Register {
 
 /// The two tables of registers of one PMU description, or of several descriptions combined. The
 /// first row of a hardware table describes register 0. The first row of a soft table describes
-/// register [`FIRST_SOFT`].
+/// register [`FIRST_SOFT_REGISTER`].
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Tables<'a> {
+pub struct RegisterTables<'a> {
     /// The rows that describe the PMCs.
     pub pmcs: &'a [Register],
     /// The rows that describe the PMDs.
@@ -145,11 +145,11 @@ pub struct Tables<'a> {
 
 /// All registers for which PMU descriptions are registered.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Map<'a> {
+pub struct RegisterMap<'a> {
     /// The registers of the hardware. The first row of each table is that of register 0.
-    pub hardware: Tables<'a>,
-    /// The soft registers. The first row of each table is that of register [`FIRST_SOFT`].
-    pub soft: Tables<'a>,
+    pub hardware: RegisterTables<'a>,
+    /// The soft registers. The first row of each table is that of register [`FIRST_SOFT_REGISTER`].
+    pub soft: RegisterTables<'a>,
     /// `perfmon_pmu.global_ctrl` of the hardware's description.
     pub global_ctrl: u64,
     /// `perfmon_pmu.global_status` of the hardware's description.
@@ -157,7 +157,7 @@ pub struct Map<'a> {
     /// `perfmon_pmu.global_clear` of the hardware's description.
     pub global_clear: u64,
     /// Bit mask of the hardware PMDs that some CPUs have and other CPUs do not.
-    pub partial: u64,
+    pub pmds_of_some_cpus: u64,
 }
 
 /// The scope of a context: a thread or a CPU.
@@ -169,9 +169,9 @@ pub enum Scope {
     System,
 }
 
-impl<'a> Map<'a> {
+impl<'a> RegisterMap<'a> {
     fn lookup(number: u16, hardware: &'a [Register], soft: &'a [Register]) -> Option<&'a Register> {
-        let row = match number.checked_sub(FIRST_SOFT) {
+        let row = match number.checked_sub(FIRST_SOFT_REGISTER) {
             None => hardware.get(usize::from(number)),
             Some(n) => soft.get(usize::from(n)),
         };

@@ -8,13 +8,13 @@ use core::ops::{Deref, DerefMut};
 use crate::allocator::Allocator;
 use crate::program::{Control, Counter, VirtualCounter};
 use crate::register_bitmap::RegisterBitmap;
-use crate::register_map::FIRST_SOFT;
+use crate::register_map::FIRST_SOFT_REGISTER;
 
 /// Lengths of the arrays in which an event set keeps its registers. The values of hardware
 /// registers and the values of soft registers (registers that the kernel provides) are in separate
 /// arrays. Each array of values extends up to the highest register number in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MemorySize {
+pub struct RegisterMemorySize {
     /// Lengths of the value arrays of hardware PMCs (control registers) and of soft PMCs.
     pub pmcs: [usize; 2],
     /// Lengths of the value arrays of hardware PMDs (data registers) and of soft PMDs.
@@ -27,11 +27,11 @@ pub struct MemorySize {
     pub virtual_counters: usize,
 }
 
-impl MemorySize {
+impl RegisterMemorySize {
     /// Returns the lengths of the two value arrays that the registers `numbers` need: of the array
     /// for hardware registers, and of the array for soft registers.
-    pub(crate) fn values_for(numbers: &RegisterBitmap) -> [usize; 2] {
-        [0, usize::from(FIRST_SOFT) / 64].map(|word| {
+    pub(crate) fn value_array_lengths(numbers: &RegisterBitmap) -> [usize; 2] {
+        [0, usize::from(FIRST_SOFT_REGISTER) / 64].map(|word| {
             let word = numbers.0.get(word).copied().unwrap_or(0);
             64usize.wrapping_sub(word.leading_zeros() as usize)
         })
@@ -68,10 +68,10 @@ pub struct RegisterMemory<M: Allocator> {
 }
 
 /// Returns the index of a register number in the table of soft registers. A number below
-/// [`FIRST_SOFT`] wraps to an index past the end of any table.
+/// [`FIRST_SOFT_REGISTER`] wraps to an index past the end of any table.
 #[inline]
-fn soft_index(number: u16) -> usize {
-    number.wrapping_sub(FIRST_SOFT).into()
+fn soft_table_index(number: u16) -> usize {
+    number.wrapping_sub(FIRST_SOFT_REGISTER).into()
 }
 
 /// Returns the value of the register `number`; 0 if the arrays have no room for this register.
@@ -79,7 +79,7 @@ fn soft_index(number: u16) -> usize {
 pub(crate) fn value<S: Deref<Target = [u64]>>([hardware, soft]: &[S; 2], number: u16) -> u64 {
     let value = match number < 64 {
         true => hardware.get(usize::from(number)),
-        false => soft.get(soft_index(number)),
+        false => soft.get(soft_table_index(number)),
     };
     value.copied().unwrap_or(0)
 }
@@ -93,6 +93,6 @@ pub(crate) fn value_mut<S: DerefMut<Target = [u64]>>(
 ) -> Option<&mut u64> {
     match number < 64 {
         true => hardware.get_mut(usize::from(number)),
-        false => soft.get_mut(soft_index(number)),
+        false => soft.get_mut(soft_table_index(number)),
     }
 }

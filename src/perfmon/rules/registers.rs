@@ -8,13 +8,15 @@
 //! its start, modulo its width, is added to the PMD's 64-bit value. A PMD gets only the increments
 //! of its counter since the load of the context, so it never contains counts of another task.
 
-use crate::allocator::{copy_and_swap, Allocator};
+use crate::allocator::{copy_to_larger_and_swap, Allocator};
 use crate::claims::{claimed_registers, optional_pmds, RegisterMask};
 use crate::error::Error;
 use crate::program::{delta, Counter, Program, VirtualCounter};
 use crate::register_bitmap::{PmdSet, RegisterBitmap};
-use crate::register_map::{kind, Map, Register, Scope, FIRST_SOFT, MAX_ROWS};
-use crate::register_memory::{value, value_mut, MemorySize, RegisterMemory};
+use crate::register_map::{
+    kind, Register, RegisterMap, Scope, FIRST_SOFT_REGISTER, MAX_TABLE_ROWS,
+};
+use crate::register_memory::{value, value_mut, RegisterMemory, RegisterMemorySize};
 
 /// `PFM_REGFL_NO_EMUL64`, in `reg_flags` of a PMC: the PMDs that the PMC controls have the width of
 /// their counters instead of 64 bits.
@@ -26,7 +28,7 @@ pub const SHORT: u32 = 0x100;
 /// Returns the value that a PMC has after a write of `value`, if the write is allowed.
 /// `privileged`: the caller may monitor kernel mode.
 pub fn check_pmc(
-    map: &Map<'_>,
+    map: &RegisterMap<'_>,
     scope: Scope,
     privileged: bool,
     number: u16,
@@ -57,24 +59,24 @@ pub struct Registers<M: Allocator> {
     /// width of their counters instead of 64 bits.
     no_emul64: RegisterBitmap,
     /// Armed PMDs: PMDs that sample, so that their overflows are handled.
-    armed: PmdSet,
+    armed_pmds: PmdSet,
     /// Armed PMDs that have overflowed since the last [`Self::take_pending`].
-    pending: PmdSet,
+    pending_pmds: PmdSet,
     /// True if sampling is throttled: the counters keep counting, but their overflows are only
-    /// noted in `skipped`.
+    /// noted in `skipped_pmds`.
     throttled: bool,
     /// Armed PMDs that have overflowed while `throttled` was set, since the last
     /// [`Self::take_skipped`].
-    skipped: PmdSet,
+    skipped_pmds: PmdSet,
     /// PMDs to which software has written a value since their hardware counters were last started.
-    dirty: PmdSet,
+    written_pmds: PmdSet,
     /// PMDs whose values are incomplete, because their counters could not be read or did not count.
-    incomplete: PmdSet,
+    incomplete_pmds: PmdSet,
     /// True if at least one PMD has the width of its counter instead of 64 bits.
     has_no_emul64: bool,
     /// Number of armed hardware counters that have wrapped since the last [`Self::take_wrapped`].
     /// Each counter that wraps raises an interrupt.
-    wrapped: u32,
+    nr_wrapped: u32,
     /// Values of the hardware PMCs, and of the soft PMCs.
     pmc: [M::Slice<u64>; 2],
     /// Values of the hardware PMDs, and of the soft PMDs.
@@ -88,17 +90,17 @@ impl<M: Allocator> Registers<M> {
     /// well.
     pub fn memory_needed(
         &self,
-        map: &Map<'_>,
+        map: &RegisterMap<'_>,
         pmcs: &RegisterBitmap,
         pmds: &RegisterBitmap,
-    ) -> MemorySize {
+    ) -> RegisterMemorySize {
         let (mut all_pmcs, mut all_pmds) = (self.pmc_used, self.pmd_used);
         all_pmcs.add(pmcs);
         all_pmds.add(pmds);
         let claims = claimed_registers(map, &all_pmcs, &all_pmds);
-        let soft = map.soft.pmds.iter().take(MAX_ROWS).enumerate();
+        let soft = map.soft.pmds.iter().take(MAX_TABLE_ROWS).enumerate();
         let growths = soft.filter(|(n, register)| {
-            let number = usize::from(FIRST_SOFT).wrapping_add(*n);
+            let number = usize::from(FIRST_SOFT_REGISTER).wrapping_add(*n);
             register.is(kind::COUNTER) && all_pmds.has(number)
         });
         let growths = growths.count();
@@ -106,9 +108,9 @@ impl<M: Allocator> Registers<M> {
         if let Some(first) = all_pmds.0.first_mut() {
             *first |= claims.pmds;
         }
-        MemorySize {
-            pmcs: MemorySize::values_for(&all_pmcs),
-            pmds: MemorySize::values_for(&all_pmds),
+        RegisterMemorySize {
+            pmcs: RegisterMemorySize::value_array_lengths(&all_pmcs),
+            pmds: RegisterMemorySize::value_array_lengths(&all_pmds),
             controls: claims.pmcs.count_ones() as usize,
             counters: claims.pmds.count_ones() as usize,
             virtual_counters: growths,
@@ -116,9 +118,9 @@ impl<M: Allocator> Registers<M> {
     }
 
     /// Returns the size of the memory that the registers have now.
-    pub fn capacity(&self) -> MemorySize {
-        let [controls, counters, growths] = self.program.capacity();
-        MemorySize {
+    pub fn memory_size(&self) -> RegisterMemorySize {
+        let [controls, counters, growths] = self.program.array_lengths();
+        RegisterMemorySize {
             pmcs: self.pmc.each_ref().map(|values| values.len()),
             pmds: self.pmd.each_ref().map(|values| values.len()),
             controls,
@@ -128,14 +130,14 @@ impl<M: Allocator> Registers<M> {
     }
 
     /// Moves the values to the larger memory in `room`. On return, `room` has the old memory.
-    pub fn move_to(&mut self, room: &mut RegisterMemory<M>) {
+    pub fn move_to_larger_memory(&mut self, room: &mut RegisterMemory<M>) {
         for (old, new) in self.pmc.iter_mut().zip(&mut room.pmcs) {
-            copy_and_swap(old, new);
+            copy_to_larger_and_swap(old, new);
         }
         for (old, new) in self.pmd.iter_mut().zip(&mut room.pmds) {
-            copy_and_swap(old, new);
+            copy_to_larger_and_swap(old, new);
         }
-        self.program.move_to(
+        self.program.move_to_larger_memory(
             &mut room.controls,
             &mut room.counters,
             &mut room.virtual_counters,
@@ -155,7 +157,7 @@ impl<M: Allocator> Registers<M> {
     }
 
     /// Stores the value of a PMD. The value of a read-only PMD does not change.
-    pub fn set_pmd(&mut self, map: &Map<'_>, number: u16, value: u64) {
+    pub fn set_pmd(&mut self, map: &RegisterMap<'_>, number: u16, value: u64) {
         self.pmd_used.set(number.into());
         match map.pmd(number).is_none_or(|r| r.is(kind::READ_ONLY)) {
             true => self.set_value(number, self.value(number)),
@@ -164,40 +166,40 @@ impl<M: Allocator> Registers<M> {
     }
 
     /// Marks PMDs as used, because an overflow of another PMD records or resets them.
-    pub fn use_pmds(&mut self, numbers: &RegisterBitmap) {
+    pub fn mark_pmds_used(&mut self, numbers: &RegisterBitmap) {
         self.pmd_used.add(numbers);
     }
 
     /// Arms a PMD, so that its overflows are handled, or disarms the PMD.
     pub fn set_armed(&mut self, number: u16, armed: bool) {
         match armed {
-            true => self.armed.set(number),
-            false => self.armed.clear(number),
+            true => self.armed_pmds.set(number),
+            false => self.armed_pmds.clear(number),
         }
     }
 
     /// Returns the armed PMDs that have overflowed since the last call of this function.
     #[inline]
     pub fn take_pending(&mut self) -> PmdSet {
-        core::mem::take(&mut self.pending)
+        core::mem::take(&mut self.pending_pmds)
     }
 
     /// Returns how many armed hardware counters have wrapped since the last call, and resets the
     /// number to 0.
     #[inline]
     pub fn take_wrapped(&mut self) -> u32 {
-        core::mem::take(&mut self.wrapped)
+        core::mem::take(&mut self.nr_wrapped)
     }
 
     /// Returns true if a PMD has overflowed since [`Self::take_pending`].
     #[inline]
     pub fn has_pending(&self) -> bool {
-        !self.pending.is_empty()
+        !self.pending_pmds.is_empty()
     }
 
     /// Throttles sampling while the counters are in the PMU: overflows are no longer handled.
     /// `write` sets each armed counter to 0, so that its next interrupt is as late as its width
-    /// allows. The caller has just called [`Self::fold`].
+    /// allows. The caller has just called [`Self::add_hardware_increments`].
     pub fn throttle(&mut self, mut write: impl FnMut(&Counter)) {
         self.throttled = true;
         for counter in self.program.counters_mut() {
@@ -218,25 +220,25 @@ impl<M: Allocator> Registers<M> {
     /// [`Self::rearm`].
     pub fn unthrottle(&mut self) {
         self.throttled = false;
-        self.dirty.add(&self.armed);
+        self.written_pmds.add(&self.armed_pmds);
     }
 
     /// Returns the PMDs that have overflowed during throttling since the last call of this
     /// function.
     #[inline]
     pub fn take_skipped(&mut self) -> PmdSet {
-        core::mem::take(&mut self.skipped)
+        core::mem::take(&mut self.skipped_pmds)
     }
 
     /// Returns true if a PMD has overflowed while sampling was throttled.
     #[inline]
     pub fn has_skipped(&self) -> bool {
-        !self.skipped.is_empty()
+        !self.skipped_pmds.is_empty()
     }
 
     /// Marks PMDs as overflowed.
     pub fn mark_overflowed(&mut self, pmds: &PmdSet) {
-        self.pending.add(pmds);
+        self.pending_pmds.add(pmds);
     }
 
     /// Begins a new sampling period of a PMD at `value`. `beyond` is the number of counts since the
@@ -247,7 +249,7 @@ impl<M: Allocator> Registers<M> {
         if let Some(place) = value_mut(&mut self.pmd, number) {
             let period = value.wrapping_neg();
             *place = value.wrapping_add(beyond.checked_rem(period).unwrap_or(beyond));
-            self.dirty.set(number);
+            self.written_pmds.set(number);
         }
     }
 
@@ -258,7 +260,7 @@ impl<M: Allocator> Registers<M> {
         if let Some(place) = value_mut(&mut self.pmd, number) {
             let period = value.wrapping_neg();
             *place = value.wrapping_add(place.checked_rem(period).unwrap_or(*place));
-            self.dirty.set(number);
+            self.written_pmds.set(number);
         }
     }
 
@@ -268,20 +270,20 @@ impl<M: Allocator> Registers<M> {
     pub fn set_value(&mut self, number: u16, value: u64) {
         if let Some(place) = value_mut(&mut self.pmd, number) {
             *place = value;
-            self.dirty.set(number);
-            self.pending.clear(number);
-            self.skipped.clear(number);
-            self.incomplete.clear(number);
+            self.written_pmds.set(number);
+            self.pending_pmds.clear(number);
+            self.skipped_pmds.clear(number);
+            self.incomplete_pmds.clear(number);
         }
     }
 
     /// Returns true if the value of a PMD is incomplete: some of its counts are missing.
     pub fn is_incomplete(&self, number: u16) -> bool {
-        self.incomplete.has(number)
+        self.incomplete_pmds.has(number)
     }
 
     /// Returns [`SHORT`] if the value of a PMD is incomplete, else 0.
-    pub fn short_flag(&self, number: u16) -> u32 {
+    pub fn short_flag_if_incomplete(&self, number: u16) -> u32 {
         match self.is_incomplete(number) {
             true => SHORT,
             false => 0,
@@ -291,7 +293,7 @@ impl<M: Allocator> Registers<M> {
     /// Returns true if the value of any PMD is incomplete.
     #[inline]
     pub fn is_any_incomplete(&self) -> bool {
-        !self.incomplete.is_empty()
+        !self.incomplete_pmds.is_empty()
     }
 
     /// Marks all PMDs of counters as incomplete. Called when a context ends although the thread or
@@ -299,7 +301,7 @@ impl<M: Allocator> Registers<M> {
     pub fn mark_all_incomplete(&mut self) {
         self.mark_hardware_incomplete();
         for growth in self.program.virtual_counters() {
-            self.incomplete.set(growth.pmd);
+            self.incomplete_pmds.set(growth.pmd);
         }
     }
 
@@ -313,7 +315,7 @@ impl<M: Allocator> Registers<M> {
             .iter()
             .filter(|g| !g.follows_thread)
         {
-            self.incomplete.set(growth.pmd);
+            self.incomplete_pmds.set(growth.pmd);
         }
     }
 
@@ -321,19 +323,20 @@ impl<M: Allocator> Registers<M> {
     /// counters are unknown.
     pub fn mark_hardware_incomplete(&mut self) {
         for counter in self.program.counters() {
-            self.incomplete.set(counter.pmd);
+            self.incomplete_pmds.set(counter.pmd);
         }
     }
 
-    /// Returns the 64-bit value of a PMD, as of the last [`Self::fold`] or [`Self::sync_virtual`].
+    /// Returns the 64-bit value of a PMD, as of the last [`Self::add_hardware_increments`] or
+    /// [`Self::sync_virtual`].
     #[inline]
     pub fn value(&self, number: u16) -> u64 {
         value(&self.pmd, number)
     }
 
-    /// Returns the value of a PMD as the user sees it, as of the last [`Self::fold`] or
-    /// [`Self::sync_virtual`].
-    pub fn pmd(&self, map: &Map<'_>, number: u16) -> u64 {
+    /// Returns the value of a PMD as the user sees it, as of the last
+    /// [`Self::add_hardware_increments`] or [`Self::sync_virtual`].
+    pub fn pmd(&self, map: &RegisterMap<'_>, number: u16) -> u64 {
         let value = self.value(number);
         match map.pmd(number) {
             Some(register) if self.is_no_emul64(register, number) => value & register.mask(),
@@ -352,7 +355,7 @@ impl<M: Allocator> Registers<M> {
         // `Register::pmcs` refers to PMCs of the register's own table: the hardware table or the
         // soft table.
         let first = match number {
-            FIRST_SOFT.. => usize::from(FIRST_SOFT),
+            FIRST_SOFT_REGISTER.. => usize::from(FIRST_SOFT_REGISTER),
             _ => 0,
         };
         let narrow = self.no_emul64.0.get(first / 64).copied().unwrap_or(0);
@@ -362,22 +365,22 @@ impl<M: Allocator> Registers<M> {
     /// Returns the hardware registers that the event set would claim after a write of the registers
     /// `more`. A counter counts, and is claimed, as soon as one of its PMCs has been written. Its
     /// PMD need not have been written.
-    pub fn claimed_registers(&self, map: &Map<'_>, more: RegisterMask) -> RegisterMask {
-        let (written, asked) = self.used_with(more);
+    pub fn claimed_registers(&self, map: &RegisterMap<'_>, more: RegisterMask) -> RegisterMask {
+        let (written, asked) = self.used_registers_with(more);
         claimed_registers(map, &written, &asked)
     }
 
     /// Returns the hardware registers that a CPU would need to count with this event set after a
     /// write of the registers `more`.
-    pub fn required_registers(&self, map: &Map<'_>, more: RegisterMask) -> RegisterMask {
-        let (written, asked) = self.used_with(more);
+    pub fn required_registers(&self, map: &RegisterMap<'_>, more: RegisterMask) -> RegisterMask {
+        let (written, asked) = self.used_registers_with(more);
         let mut uses = claimed_registers(map, &written, &asked);
         uses.pmds &= !optional_pmds(map, &asked);
         uses
     }
 
     /// Returns the PMCs and the PMDs that the event set uses, together with the registers `more`.
-    fn used_with(&self, more: RegisterMask) -> (RegisterBitmap, RegisterBitmap) {
+    fn used_registers_with(&self, more: RegisterMask) -> (RegisterBitmap, RegisterBitmap) {
         let (mut written, mut asked) = (self.pmc_used, self.pmd_used);
         for (all, more) in [(&mut written, more.pmcs), (&mut asked, more.pmds)] {
             if let Some(first) = all.0.first_mut() {
@@ -388,8 +391,8 @@ impl<M: Allocator> Registers<M> {
     }
 
     /// Returns the value of the PMC that controls a virtual register; 0 if no PMC controls it.
-    pub fn control_of(&self, map: &Map<'_>, register: &Register) -> u64 {
-        let number = FIRST_SOFT.wrapping_add(register.pmcs.trailing_zeros() as u16);
+    pub fn control_value(&self, map: &RegisterMap<'_>, register: &Register) -> u64 {
+        let number = FIRST_SOFT_REGISTER.wrapping_add(register.pmcs.trailing_zeros() as u16);
         match map.pmc(number) {
             Some(pmc) if !self.pmc_used.has(number.into()) => pmc.reset,
             Some(_) => value(&self.pmc, number),
@@ -397,8 +400,9 @@ impl<M: Allocator> Registers<M> {
         }
     }
 
-    /// Computes the program for the PMU. The caller has called [`Self::fold`] for the old program.
-    pub fn build_program(&mut self, map: &Map<'_>, scope: Scope) {
+    /// Computes the program for the PMU. The caller has called [`Self::add_hardware_increments`]
+    /// for the old program.
+    pub fn build_program(&mut self, map: &RegisterMap<'_>, scope: Scope) {
         let claims = self.claimed_registers(map, RegisterMask::NONE);
         let written = self.pmc_used.0.first().copied().unwrap_or(0);
         let spare = optional_pmds(map, &self.pmd_used);
@@ -406,16 +410,16 @@ impl<M: Allocator> Registers<M> {
         let rows = [map.hardware.pmds, map.soft.pmds];
         self.has_no_emul64 = !self.no_emul64.is_empty() || rows.into_iter().flatten().any(own);
         self.program.clear();
-        for (n, register) in map.hardware.pmds.iter().take(MAX_ROWS).enumerate() {
+        for (n, register) in map.hardware.pmds.iter().take(MAX_TABLE_ROWS).enumerate() {
             if ((claims.pmds & !spare) >> n) & 1 != 0 {
                 let narrow = self.is_no_emul64(register, n as u16);
-                let armed = self.armed.has(n as u16);
+                let armed = self.armed_pmds.has(n as u16);
                 self.program.add_counter(register, n as u16, narrow, armed);
             }
         }
         // If a PMC is claimed but was not written, write its reset value. Otherwise a counter of
         // this event set could count an event that another context has selected.
-        for (n, register) in map.hardware.pmcs.iter().take(MAX_ROWS).enumerate() {
+        for (n, register) in map.hardware.pmcs.iter().take(MAX_TABLE_ROWS).enumerate() {
             if (claims.pmcs >> n) & 1 != 0 && register.exists() {
                 let mut value = match (written >> n) & 1 {
                     0 => register.reset,
@@ -431,10 +435,10 @@ impl<M: Allocator> Registers<M> {
                         // counter out of the event set's program. Mark the counter's PMD as
                         // incomplete, because events are missing from its value.
                         if value & counter.enable & register.enable != 0 {
-                            self.incomplete.set(pmd as u16);
+                            self.incomplete_pmds.set(pmd as u16);
                         }
                         value &= !counter.enable;
-                    } else if self.armed.has(pmd as u16) {
+                    } else if self.armed_pmds.has(pmd as u16) {
                         interrupts |= match counter.interrupt {
                             0 => register.interrupt,
                             own => own,
@@ -444,17 +448,17 @@ impl<M: Allocator> Registers<M> {
                 self.program.add_control(register, value, interrupts);
             }
         }
-        for (n, register) in map.soft.pmds.iter().take(MAX_ROWS).enumerate() {
-            let number = FIRST_SOFT.wrapping_add(n as u16);
+        for (n, register) in map.soft.pmds.iter().take(MAX_TABLE_ROWS).enumerate() {
+            let number = FIRST_SOFT_REGISTER.wrapping_add(n as u16);
             if register.is(kind::COUNTER) && self.pmd_used.has(number.into()) {
-                let armed = self.armed.has(number);
+                let armed = self.armed_pmds.has(number);
                 let carried = register.is(kind::TASK) && scope == Scope::Thread;
                 self.program.has_armed_thread_counter |= armed && carried;
                 self.program.has_armed_clock |= armed && register.is(kind::CLOCK);
                 self.program.add_virtual_counter(VirtualCounter {
                     is_clock: register.is(kind::CLOCK),
                     address: register.address,
-                    control: self.control_of(map, register),
+                    control: self.control_value(map, register),
                     pmd: number,
                     follows_thread: carried,
                     mask: register.mask(),
@@ -468,19 +472,22 @@ impl<M: Allocator> Registers<M> {
     /// returns `None` if this CPU does not have the counter. If a counter could not be read,
     /// returns false and marks the PMD of the counter as incomplete.
     #[inline]
-    pub fn fold(&mut self, mut now: impl FnMut(&Counter) -> Option<u64>) -> bool {
+    pub fn add_hardware_increments(
+        &mut self,
+        mut now: impl FnMut(&Counter) -> Option<u64>,
+    ) -> bool {
         let mut all = true;
         let [values, _] = &mut self.pmd;
         for counter in self.program.counters_mut() {
             let Some(now) = now(counter) else {
-                self.incomplete.set(counter.pmd);
+                self.incomplete_pmds.set(counter.pmd);
                 all = false;
                 continue;
             };
             let start = counter.start;
             let moved = delta(&mut counter.start, now, counter.mask);
             if counter.armed && moved > counter.mask.wrapping_sub(start) {
-                self.wrapped = self.wrapped.wrapping_add(1);
+                self.nr_wrapped = self.nr_wrapped.wrapping_add(1);
             }
             if let Some(value) = values.get_mut(usize::from(counter.pmd)) {
                 let before = *value;
@@ -490,8 +497,8 @@ impl<M: Allocator> Registers<M> {
                     false => *value < moved,
                 };
                 match over && counter.armed {
-                    true if self.throttled => self.skipped.set(counter.pmd),
-                    true => self.pending.set(counter.pmd),
+                    true if self.throttled => self.skipped_pmds.set(counter.pmd),
+                    true => self.pending_pmds.set(counter.pmd),
                     false => {}
                 }
             }
@@ -516,9 +523,9 @@ impl<M: Allocator> Registers<M> {
             let moved = delta(&mut growth.start, now, growth.mask);
             if let Some(value) = value_mut(&mut self.pmd, growth.pmd) {
                 *value = value.wrapping_add(moved);
-                match *value < moved && self.armed.has(growth.pmd) {
-                    true if self.throttled => self.skipped.set(growth.pmd),
-                    true => self.pending.set(growth.pmd),
+                match *value < moved && self.armed_pmds.has(growth.pmd) {
+                    true if self.throttled => self.skipped_pmds.set(growth.pmd),
+                    true => self.pending_pmds.set(growth.pmd),
                     false => {}
                 }
             }
@@ -547,7 +554,7 @@ impl<M: Allocator> Registers<M> {
                 write(counter);
             }
         }
-        self.dirty = PmdSet::default();
+        self.written_pmds = PmdSet::default();
     }
 
     /// Restarts the armed hardware counters that have wrapped or whose PMDs were set. Called while
@@ -557,7 +564,7 @@ impl<M: Allocator> Registers<M> {
         if self.throttled {
             return;
         }
-        let touched = core::mem::take(&mut self.dirty);
+        let touched = core::mem::take(&mut self.written_pmds);
         for counter in self.program.counters_mut() {
             if counter.armed && (counter.needs_rearm() || touched.has(counter.pmd)) {
                 counter.arm(value(&self.pmd, counter.pmd));
@@ -569,14 +576,14 @@ impl<M: Allocator> Registers<M> {
     /// Returns the nanoseconds until the next overflow of an armed clock. Returns `None` if no
     /// clock is armed, or if sampling is throttled.
     #[inline]
-    pub fn clock_left(&mut self) -> Option<u64> {
+    pub fn ns_until_clock_overflow(&mut self) -> Option<u64> {
         let mut least = None;
         if self.throttled {
             return least;
         }
         for carried in [false, true] {
             for growth in self.program.virtual_counters_mut(carried) {
-                if growth.is_clock && self.armed.has(growth.pmd) {
+                if growth.is_clock && self.armed_pmds.has(growth.pmd) {
                     let value = value(&self.pmd, growth.pmd);
                     let left = value.wrapping_neg().wrapping_sub(1).saturating_add(1);
                     least = Some(least.map_or(left, |l: u64| l.min(left)));

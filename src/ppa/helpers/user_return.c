@@ -71,7 +71,7 @@ bool ppa_arm_user_return(void)
 	return true;
 }
 
-static int disarm_here(void *unused)
+static int disarm_on_this_cpu(void *unused)
 {
 	struct user_return *here;
 	unsigned long flags;
@@ -99,7 +99,7 @@ void ppa_disarm_user_return(void)
 	cpus_read_lock();
 	for_each_online_cpu(cpu)
 		if (READ_ONCE(per_cpu(user_return, cpu).is_armed))
-			smp_call_on_cpu(cpu, disarm_here, NULL, false);
+			smp_call_on_cpu(cpu, disarm_on_this_cpu, NULL, false);
 	cpus_read_unlock();
 	synchronize_rcu();
 }

@@ -4,7 +4,7 @@
 //! update these words at task switches, and consistent reads of the words. A *run* lasts from one
 //! task switch on the CPU to the next. The *own* time of a run is its time without interrupts.
 
-use super::seqcount::{retry, SeqCount};
+use super::seqcount::{retry_read, SeqCount};
 use super::task::{LatencyBounds, Task, Values};
 use super::values::{add, is_system, value, SwitchReason, IDLE, KERNEL, NR_CPU_VALUES, USER};
 use protocols::sync::{fence_acquire, Word};
@@ -40,7 +40,7 @@ pub struct Cpu {
     pub(super) mode: Word,
     /// The ticks of the present run, without interrupts, before the current interval of system time
     /// began. 0 if this interval began in an earlier run.
-    pub(super) mode_start: Word,
+    pub(super) own_ticks_at_mode_start: Word,
     /// Time at which the present run began; 0 if accounting has not begun on the CPU.
     run_start: Word,
     /// Bits 1 to 63 hold the interrupt time at the beginning of the present run, and bit 0 is 0.
@@ -59,12 +59,12 @@ pub struct Cpu {
     /// Nonzero while the CPU is going offline or is offline.
     offline: Word,
     /// Nonzero while a system-call probe is updating words of this CPU.
-    pub(super) updating: Word,
+    pub(super) updating_mode: Word,
     /// Interrupt time, including softirqs.
     pub(super) irq_time: IrqTime,
     /// Number of updates of `irq_time` that are in progress. An update reads the clock and then
     /// changes `irq_time`.
-    pub(super) pending_stamps: Word,
+    pub(super) irq_updates_in_progress: Word,
     /// Number of interrupts nested in the interrupt that `irq_time` measures.
     pub(super) irq_depth: Word,
     /// Number of hard interrupts.
@@ -85,24 +85,25 @@ pub struct Cpu {
     /// Number of times that each softirq ran.
     pub(super) softirq_count: [Word; NR_SOFTIRQS],
     /// Time at which the machine was last suspended.
-    suspended: Word,
+    suspend_time: Word,
 }
 
 /// The kernel's numbers of the softirqs that `/proc/rawsysppa` lists: HI, TASKLET, TIMER, NET_TX,
 /// NET_RX.
 const LISTED_SOFTIRQS: [usize; 5] = [0, 6, 1, 2, 3];
 
-/// Ticks of a run: `own` counts ticks outside of interrupts, `interrupts` ticks in interrupts.
+/// Ticks of a run: `own_ticks` counts ticks outside of interrupts, `interrupts` ticks in
+/// interrupts.
 #[derive(Clone, Copy)]
 pub(super) struct RunTime {
-    pub(super) own: u64,
+    pub(super) own_ticks: u64,
     pub(super) interrupts: u64,
 }
 
 /// Returns the difference of two times, or 0 if the difference is negative. Negative differences
 /// occur because the clocks of two CPUs may differ a little.
 #[inline(always)]
-pub(super) fn time_diff(later: u64, earlier: u64) -> u64 {
+pub(super) fn saturating_time_diff(later: u64, earlier: u64) -> u64 {
     match later.wrapping_sub(earlier) as i64 {
         ticks if ticks < 0 => 0,
         ticks => ticks as u64,
@@ -121,9 +122,10 @@ impl Cpu {
     /// Returns the ticks of the present run up to `now`; `total` is the interrupt time at `now`.
     #[inline(always)]
     pub(super) fn run_time(&self, now: u64, total: u64) -> RunTime {
-        let interrupts = time_diff(total.wrapping_shl(1), self.run_irq_time.0.load_relaxed()) >> 1;
+        let interrupts =
+            saturating_time_diff(total.wrapping_shl(1), self.run_irq_time.0.load_relaxed()) >> 1;
         RunTime {
-            own: self.own_time(now, interrupts),
+            own_ticks: self.own_time(now, interrupts),
             interrupts,
         }
     }
@@ -135,16 +137,16 @@ impl Cpu {
         match self.run_start.load_relaxed() {
             // Accounting has not begun on this CPU.
             0 => 0,
-            run => time_diff(now, run.wrapping_add(interrupts)),
+            run => saturating_time_diff(now, run.wrapping_add(interrupts)),
         }
     }
 
     /// Returns the own time (ticks outside of interrupts) of the present run. Called in the context
     /// of the task, where an interrupt may occur between the reads of two words.
     #[inline(always)]
-    pub(super) fn own_time_now(&self, clock: impl Fn() -> u64) -> u64 {
-        let (now, total) = self.irq_time.total_now(&clock);
-        self.run_time(now, total).own
+    pub(super) fn current_own_time(&self, clock: impl Fn() -> u64) -> u64 {
+        let (now, total) = self.irq_time.now_and_total(&clock);
+        self.run_time(now, total).own_ticks
     }
 
     /// Returns true if accounting has begun on this CPU, by a switch or by [`begin`](Self::begin).
@@ -163,7 +165,7 @@ impl Cpu {
 
     #[inline(always)]
     fn start_run(&self, now: u64) {
-        self.mode_start.store_relaxed(0);
+        self.own_ticks_at_mode_start.store_relaxed(0);
         self.run_start.store_relaxed(now);
         self.start_run_irqs(now);
     }
@@ -184,7 +186,7 @@ impl Cpu {
     /// Records the time at which the machine is suspended. Called on the last CPU that is online,
     /// outside of interrupts, with interrupts off.
     pub fn suspend(&self, now: u64) {
-        self.suspended.store_relaxed(now);
+        self.suspend_time.store_relaxed(now);
     }
 
     /// Moves the start of the present run forward, so that the run does not include the time since
@@ -194,7 +196,7 @@ impl Cpu {
         if run == 0 {
             return;
         }
-        let elapsed = time_diff(self.suspended.load_relaxed(), run);
+        let elapsed = saturating_time_diff(self.suspend_time.load_relaxed(), run);
         self.seqcount.write_begin();
         self.run_start
             .store_relaxed(now.saturating_sub(elapsed).max(1));
@@ -228,7 +230,7 @@ impl Cpu {
     /// ticks would not be detected here, and the next call of [`switch`](Self::switch) would count
     /// the interrupt for the task of a later run.
     #[inline(always)]
-    pub fn uninterrupted_run(&self, now: u64) -> Option<u64> {
+    pub fn uninterrupted_run_ticks(&self, now: u64) -> Option<u64> {
         match self.irq_time.0.load_relaxed() == self.run_irq_time.0.load_relaxed() {
             true => now.checked_sub(self.run_start.load_relaxed()),
             false => None,
@@ -257,7 +259,7 @@ impl Cpu {
     }
 
     /// Accounts a switch like [`switch`](Self::switch), but without accounting interrupts. `own` is
-    /// the result of [`uninterrupted_run`](Self::uninterrupted_run).
+    /// the result of [`uninterrupted_run_ticks`](Self::uninterrupted_run_ticks).
     ///
     /// A task switch changes a task's words in steps. The writer updates the task's `seqcount`
     /// before and after each step, and this CPU's `seqcount` before and after the whole switch. A
@@ -283,7 +285,7 @@ impl Cpu {
             None => USER,
         };
         self.mode.store_relaxed(mode);
-        self.mode_start.store_relaxed(0);
+        self.own_ticks_at_mode_start.store_relaxed(0);
         self.run_start.store_relaxed(now);
         self.seqcount.write_end();
         mode == KERNEL
@@ -297,7 +299,7 @@ impl Cpu {
         match self.mode.load_relaxed() {
             USER => (USER, 0),
             mode if is_system(mode) => {
-                let called = own.wrapping_sub(self.mode_start.load_relaxed());
+                let called = own.wrapping_sub(self.own_ticks_at_mode_start.load_relaxed());
                 add(&self.system, called);
                 (mode, called)
             }
@@ -343,7 +345,7 @@ impl Cpu {
             (Some(old), Some(new)) => new.continue_running(&self.number, old),
             _ => {}
         }
-        self.mode_start.store_relaxed(0);
+        self.own_ticks_at_mode_start.store_relaxed(0);
         self.run_start.store_relaxed(now);
         self.seqcount.write_end();
     }
@@ -356,14 +358,14 @@ impl Cpu {
     /// Accounts the end of a scheduler call that chose `task`. `other` is true if the scheduler
     /// switched from another task to `task`, and false if `task` continues. Preemption off.
     #[inline(always)]
-    pub fn switched<V: Values>(&self, task: &Task<V>, other: bool, now: u64) {
+    pub fn end_switch<V: Values>(&self, task: &Task<V>, other: bool, now: u64) {
         let Some(values) = task.group_values() else {
             return;
         };
         match other {
             true => add(
                 &values[value::SWITCHING],
-                time_diff(now, self.run_start.load_relaxed()),
+                saturating_time_diff(now, self.run_start.load_relaxed()),
             ),
             false => add(&values[value::RESCHEDULED], 1),
         }
@@ -373,10 +375,10 @@ impl Cpu {
     /// online. Returns `None` if a writer is changing the values. `clock` must read the clock after
     /// all earlier loads.
     pub fn values(&self, online: bool, clock: impl Fn() -> u64) -> Option<[u64; NR_CPU_VALUES]> {
-        let mut all = retry(|| {
+        let mut all = retry_read(|| {
             let start = self.seqcount.read_begin();
             let (now, total) = self.stable_irq_time(&clock)?;
-            let own = self.run_time(now, total).own;
+            let own = self.run_time(now, total).own_ticks;
             let mut idle = self.idle.load_relaxed();
             let mut busy = self.total.load_relaxed().wrapping_sub(idle);
             let mut system = self.system.load_relaxed();
@@ -386,7 +388,7 @@ impl Cpu {
                 mode => {
                     busy = busy.wrapping_add(own);
                     if is_system(mode) {
-                        let since = self.mode_start.load_relaxed();
+                        let since = self.own_ticks_at_mode_start.load_relaxed();
                         system = system.wrapping_add(own.saturating_sub(since));
                     }
                 }

@@ -2,7 +2,7 @@
 
 //! The time of interrupts: the beginnings and the ends of hard interrupts and softirqs on a CPU.
 
-use super::cpu::{time_diff, Cpu, IrqTime};
+use super::cpu::{saturating_time_diff, Cpu, IrqTime};
 use super::values::add;
 use protocols::sync::fence_acquire;
 
@@ -23,7 +23,7 @@ impl IrqTime {
     /// Returns the current time and the time of interrupts up to the current time. Called on the
     /// CPU that writes the word. Repeats the reads if an interrupt occurred between them.
     #[inline(always)]
-    pub(super) fn total_now(&self, clock: &impl Fn() -> u64) -> (u64, u64) {
+    pub(super) fn now_and_total(&self, clock: &impl Fn() -> u64) -> (u64, u64) {
         loop {
             let before = self.0.load_relaxed();
             let now = clock();
@@ -36,7 +36,7 @@ impl IrqTime {
 
     /// Returns the new value of the word after an interrupt has begun or ended at the time `now`.
     #[inline(always)]
-    pub(super) fn toggled(word: u64, now: u64) -> u64 {
+    pub(super) fn after_irq_enter_or_exit(word: u64, now: u64) -> u64 {
         match word & 1 {
             0 => (word >> 1).wrapping_sub(now).wrapping_shl(1) | 1,
             _ => (word >> 1).wrapping_add(now).wrapping_shl(1),
@@ -45,15 +45,16 @@ impl IrqTime {
 }
 
 #[inline(always)]
-fn toggle(span: &IrqTime, now: u64) {
+fn toggle_irq_time(span: &IrqTime, now: u64) {
     let word = span.0.load_relaxed();
-    span.0.store_relaxed(IrqTime::toggled(word, now));
+    span.0
+        .store_relaxed(IrqTime::after_irq_enter_or_exit(word, now));
 }
 
 /// Returns the difference of two times of 63 bits, or 0 if the difference is negative.
 #[inline(always)]
-fn time_diff_63(later: u64, earlier: u64) -> u64 {
-    time_diff(later.wrapping_shl(1), earlier.wrapping_shl(1)) >> 1
+fn saturating_time_diff_63_bits(later: u64, earlier: u64) -> u64 {
+    saturating_time_diff(later.wrapping_shl(1), earlier.wrapping_shl(1)) >> 1
 }
 
 impl Cpu {
@@ -62,16 +63,16 @@ impl Cpu {
     #[inline]
     pub fn irq_enter(&self, is_first_of_line: bool, clock: impl Fn() -> u64) {
         add(&self.irq_count, is_first_of_line.into());
-        add(&self.pending_stamps, 1);
+        add(&self.irq_updates_in_progress, 1);
         let now = clock();
         match self.irq_time.is_active() {
             true => add(&self.irq_depth, 1),
-            false => toggle(&self.irq_time, now),
+            false => toggle_irq_time(&self.irq_time, now),
         }
-        self.stamp_written();
+        self.end_irq_update();
         match self.hardirq_time.is_active() {
             true => add(&self.hardirq_depth, 1),
-            false => toggle(&self.hardirq_time, now),
+            false => toggle_irq_time(&self.hardirq_time, now),
         }
     }
 
@@ -82,40 +83,41 @@ impl Cpu {
         if !self.hardirq_time.is_active() {
             return;
         }
-        add(&self.pending_stamps, 1);
+        add(&self.irq_updates_in_progress, 1);
         let now = clock();
         match self.hardirq_depth.load_relaxed() {
-            0 => toggle(&self.hardirq_time, now),
+            0 => toggle_irq_time(&self.hardirq_time, now),
             depth => self.hardirq_depth.store_relaxed(depth.wrapping_sub(1)),
         }
         match self.irq_depth.load_relaxed() {
-            0 => toggle(&self.irq_time, now),
+            0 => toggle_irq_time(&self.irq_time, now),
             depth => self.irq_depth.store_relaxed(depth.wrapping_sub(1)),
         }
-        self.stamp_written();
+        self.end_irq_update();
     }
 
     /// Records that a time stamp was added to `irq_time`.
     #[inline(always)]
-    fn stamp_written(&self) {
+    fn end_irq_update(&self) {
         // Release: pairs with the acquire in `stable_irq_time`, so that a reader that sees this
         // count sees the new `irq_time`.
-        let turning = self.pending_stamps.load_relaxed().wrapping_sub(1);
-        self.pending_stamps.store_release(turning);
+        let turning = self.irq_updates_in_progress.load_relaxed().wrapping_sub(1);
+        self.irq_updates_in_progress.store_release(turning);
     }
 
     /// Returns the current time and the interrupt time up to the current time. Runs on any CPU.
     /// Returns `None` if an interrupt is just beginning or ending: its time stamp is not in
     /// `irq_time` yet, and may be earlier than the current time.
     pub(super) fn stable_irq_time(&self, clock: &impl Fn() -> u64) -> Option<(u64, u64)> {
-        // Acquire: pairs with the release in `stamp_written`.
-        let turning = self.pending_stamps.load_acquire();
+        // Acquire: pairs with the release in `end_irq_update`.
+        let turning = self.irq_updates_in_progress.load_acquire();
         let before = self.irq_time.0.load_relaxed();
         let now = clock();
         let total = self.irq_time.total(now);
-        // The fence orders `clock()` before the second loads of `pending_stamps` and `irq_time`.
+        // The fence orders `clock()` before the second loads of `irq_updates_in_progress` and
+        // `irq_time`.
         fence_acquire();
-        let turning = turning | self.pending_stamps.load_relaxed();
+        let turning = turning | self.irq_updates_in_progress.load_relaxed();
         (turning == 0 && self.irq_time.0.load_relaxed() == before).then_some((now, total))
     }
 
@@ -124,14 +126,14 @@ impl Cpu {
     #[inline]
     pub fn softirq_enter(&self, number: usize, own: bool, clock: impl Fn() -> u64) {
         if !own {
-            self.try_toggle(&clock, 0);
+            self.try_toggle_softirq_time(&clock, 0);
         }
         // Bit 32 keeps `!own` for `softirq_exit()`, where `own` could differ: `own` depends on the
         // record of the current task, which may be replaced before the softirq ends.
         let ours = u64::from(!own).wrapping_shl(32);
         self.softirq
             .store_relaxed(number.wrapping_add(1) as u64 | ours);
-        let (now, hard) = self.hardirq_time.total_now(&clock);
+        let (now, hard) = self.hardirq_time.now_and_total(&clock);
         self.softirq_start.store_relaxed(now);
         self.softirq_hardirq_time.store_relaxed(hard);
     }
@@ -146,17 +148,18 @@ impl Cpu {
             self.softirq_count.get(number),
         );
         if let (Some(time), Some(count)) = words {
-            let (now, hard) = self.hardirq_time.total_now(&clock);
-            let inside = time_diff_63(hard, self.softirq_hardirq_time.load_relaxed());
+            let (now, hard) = self.hardirq_time.now_and_total(&clock);
+            let inside =
+                saturating_time_diff_63_bits(hard, self.softirq_hardirq_time.load_relaxed());
             add(
                 time,
-                time_diff(now, self.softirq_start.load_relaxed().wrapping_add(inside)),
+                saturating_time_diff(now, self.softirq_start.load_relaxed().wrapping_add(inside)),
             );
             add(count, 1);
             self.softirq.store_relaxed(0);
         }
         if on >> 32 != 0 {
-            self.try_toggle(&clock, 1);
+            self.try_toggle_softirq_time(&clock, 1);
         }
     }
 
@@ -164,8 +167,8 @@ impl Cpu {
     /// before the change: 0 at the beginning of the interrupt time, 1 at its end. If a hard
     /// interrupt changes `irq_time` during the call, this function does not overwrite the change.
     #[inline(always)]
-    fn try_toggle(&self, clock: &impl Fn() -> u64, on: u64) {
-        add(&self.pending_stamps, 1);
+    fn try_toggle_softirq_time(&self, clock: &impl Fn() -> u64, on: u64) {
+        add(&self.irq_updates_in_progress, 1);
         loop {
             let word = self.irq_time.0.load_relaxed();
             let depth = self.irq_depth.load_relaxed();
@@ -177,12 +180,12 @@ impl Cpu {
                 && !self
                     .irq_time
                     .0
-                    .try_cmpxchg_release(word, IrqTime::toggled(word, clock()))
+                    .try_cmpxchg_release(word, IrqTime::after_irq_enter_or_exit(word, clock()))
             {
                 continue;
             }
             break;
         }
-        self.stamp_written();
+        self.end_irq_update();
     }
 }

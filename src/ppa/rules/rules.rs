@@ -22,9 +22,10 @@
 //!   system += own - own at the start of the system time     at its end, or at a switch
 //! ```
 //!
-//! Readers run on other CPUs and do not disturb the writer. The writer increments `begins` before a
-//! change of several words and `ends` after it. A reader loads `ends`, then the words, and then
-//! `begins`. If the two counts are equal, the words that the reader has loaded are consistent.
+//! Readers run on other CPUs and do not disturb the writer. The writer increments `begun_writes`
+//! before a change of several words and `ended_writes` after it. A reader loads `ended_writes`,
+//! then the words, and then `begun_writes`. If the two counts are equal, the words that the reader
+//! has loaded are consistent.
 
 #![cfg_attr(not(in_kernel), no_std)]
 #![deny(unsafe_code)]

@@ -17,28 +17,29 @@ impl Cpu {
     /// off.
     #[inline]
     pub fn syscall_enter<V: Values>(&self, task: Option<&Task<V>>, clock: impl Fn() -> u64) {
-        self.begin_update();
+        self.begin_mode_update();
         // If seccomp has checked the call, system time has begun already.
         if !is_system(self.mode.load_relaxed()) {
-            self.mode_start.store_relaxed(self.own_time_now(clock));
+            self.own_ticks_at_mode_start
+                .store_relaxed(self.current_own_time(clock));
         }
-        // Release: a reader that reads this mode also reads this `mode_start`, or a later value.
-        // Pairs with the acquire in `stable_mode`.
+        // Release: a reader that reads this mode also reads this `own_ticks_at_mode_start`, or a
+        // later value. Pairs with the acquire in `stable_mode`.
         self.mode.store_release(SYSTEM);
         add(&self.calls, 1);
         if let Some(values) = task.and_then(Task::group_values) {
             add(&values[value::CALLS], 1);
         }
-        self.end_update();
+        self.end_mode_update();
     }
 
     /// Begins system time when seccomp checks a system call, before `sys_enter`.
     /// [`syscall_exit`](Self::syscall_exit) is called later, even if seccomp denies the system
     /// call. Context: the task that makes the call, preemption off.
     #[inline]
-    pub fn syscall_check(&self, clock: impl Fn() -> u64) {
+    pub fn syscall_seccomp_check(&self, clock: impl Fn() -> u64) {
         if self.mode.load_relaxed() == USER {
-            self.begin_system(SYSTEM, clock);
+            self.begin_system_time(SYSTEM, clock);
         }
     }
 
@@ -48,7 +49,7 @@ impl Cpu {
     #[inline]
     pub fn enter_kernel(&self, clock: impl Fn() -> u64) {
         match self.mode.load_relaxed() {
-            USER => self.begin_system(KERNEL, clock),
+            USER => self.begin_system_time(KERNEL, clock),
             // Change only the mode: the system time that began with the system call continues.
             // Release: pairs with the acquire in `stable_mode`, as in `syscall_enter`.
             SYSTEM => self.mode.store_release(KERNEL),
@@ -57,12 +58,13 @@ impl Cpu {
     }
 
     #[inline(always)]
-    fn begin_system(&self, mode: u64, clock: impl Fn() -> u64) {
-        self.begin_update();
-        self.mode_start.store_relaxed(self.own_time_now(clock));
+    fn begin_system_time(&self, mode: u64, clock: impl Fn() -> u64) {
+        self.begin_mode_update();
+        self.own_ticks_at_mode_start
+            .store_relaxed(self.current_own_time(clock));
         // Release: pairs with the acquire in `stable_mode`, as in `syscall_enter`.
         self.mode.store_release(mode);
-        self.end_update();
+        self.end_mode_update();
     }
 
     /// Returns true if the time of the running task counts as user time.
@@ -77,34 +79,34 @@ impl Cpu {
         if !is_system(self.mode.load_relaxed()) {
             return;
         }
-        self.begin_update();
+        self.begin_mode_update();
         // The two counts of the CPU's `seqcount` protect the words of the task as well: a reader of
         // a running task checks the counts of the task's CPU.
         self.seqcount.write_begin();
-        let own = self.own_time_now(clock);
-        let called = own.wrapping_sub(self.mode_start.load_relaxed());
+        let own = self.current_own_time(clock);
+        let called = own.wrapping_sub(self.own_ticks_at_mode_start.load_relaxed());
         if let Some(values) = task.and_then(Task::group_values) {
             add(&values[value::SYSTEM], called);
         }
         add(&self.system, called);
         self.mode.store_relaxed(USER);
         self.seqcount.write_end();
-        self.end_update();
+        self.end_mode_update();
     }
 
     /// Begins an update of the CPU's mode and system time. Interrupts on this CPU must not change
-    /// the mode or the system time before [`end_update`](Self::end_update).
+    /// the mode or the system time before [`end_mode_update`](Self::end_mode_update).
     #[inline(always)]
-    fn begin_update(&self) {
-        self.updating.store_relaxed(1);
-        // For interrupts on this CPU, program order makes the store of `updating` visible before
-        // the update.
+    fn begin_mode_update(&self) {
+        self.updating_mode.store_relaxed(1);
+        // For interrupts on this CPU, program order makes the store of `updating_mode` visible
+        // before the update.
         fence_release();
     }
 
     #[inline(always)]
-    fn end_update(&self) {
-        self.updating.store_release(0);
+    fn end_mode_update(&self) {
+        self.updating_mode.store_release(0);
     }
 
     /// Returns the mode of the CPU. The caller has read the clock before this call.
@@ -115,9 +117,9 @@ impl Cpu {
     /// user time, but later readers would report the same ticks as system time.
     #[inline]
     pub(super) fn stable_mode(&self) -> Option<u64> {
-        let is_quiet = !self.is_updating();
-        // Acquire: pairs with the releases in `syscall_enter` and `begin_system`, so that
-        // `mode_start` belongs to this mode.
+        let is_quiet = !self.is_updating_mode();
+        // Acquire: pairs with the releases in `syscall_enter` and `begin_system_time`, so that
+        // `own_ticks_at_mode_start` belongs to this mode.
         let mode = self.mode.load_acquire();
         is_quiet.then_some(mode)
     }
@@ -125,7 +127,7 @@ impl Cpu {
     /// Returns true while this CPU is updating its mode and system time. An interrupt on this CPU
     /// that has interrupted an update must not call [`replace_task`](Self::replace_task) or
     /// [`begin`](Self::begin). Context: any CPU.
-    pub fn is_updating(&self) -> bool {
-        self.updating.load_acquire() != 0
+    pub fn is_updating_mode(&self) -> bool {
+        self.updating_mode.load_acquire() != 0
     }
 }

@@ -57,9 +57,9 @@ impl LatencyBounds {
 pub struct Task<V> {
     pub(super) seqcount: SeqCount,
     /// Number + 1 of the CPU that runs the task; 0 while no CPU runs it.
-    pub(super) on_cpu: Word,
+    pub(super) running_cpu_plus_1: Word,
     /// Number + 1 of the CPU that ran the task last.
-    pub(super) last_cpu: Word,
+    pub(super) last_cpu_plus_1: Word,
     /// The mode in which the task continues when it is switched in: `USER`, `SYSTEM` or `KERNEL`.
     mode: Word,
     /// Time at which the task began to wait for a CPU, combined with the reason by [`stamp`]; 0 if
@@ -74,15 +74,15 @@ pub struct Task<V> {
     /// Number of CPUs per group. A task has separate values for each group of CPUs.
     pub(super) cpus_per_group: NonZeroU32,
     /// The number of the task's present group of CPUs, multiplied by [`NR_VALUES`].
-    pub(super) group_base: Word,
+    pub(super) group_values_start: Word,
     /// Nonzero while wakeup latencies are counted in the histogram.
     latency_hist: Word,
     pub(super) latencies: [Word; NR_LATENCIES],
     pub(super) signals: [Word; NR_SIGNALS],
     /// The values for the first group of CPUs. By default all CPUs are in the first group.
-    first_group: [Word; NR_VALUES],
+    first_group_values: [Word; NR_VALUES],
     /// The values for all groups of CPUs except the first.
-    other_groups: V,
+    other_group_values: V,
 }
 
 /// Reason of a wait for a CPU, in the two low bits of `wait_start`: the task was preempted, or its
@@ -90,9 +90,9 @@ pub struct Task<V> {
 pub(super) const MODULE_READY: u64 = 1;
 /// Reason of a wait: a wakeup came before the task was switched out. The task may still go to
 /// sleep.
-const WOKEN_MAYBE: u64 = 2;
+const WAIT_REASON_MAYBE_WOKEN: u64 = 2;
 /// Reason of a wait: the task was woken.
-pub(super) const WOKEN: u64 = 3;
+pub(super) const WAIT_REASON_WOKEN: u64 = 3;
 
 #[inline(always)]
 fn stamp(now: u64, why: u64) -> u64 {
@@ -104,7 +104,7 @@ fn stamp(now: u64, why: u64) -> u64 {
 pub(super) fn ticks_since(now: u64, since: u64) -> u64 {
     match stamp(now, 3).wrapping_sub(since) {
         // The difference may be negative, because the clocks of two CPUs differ a little.
-        ticks if (ticks as i64) < 0 => negative(),
+        ticks if (ticks as i64) < 0 => zero_for_negative_difference(),
         ticks => ticks >> 2,
     }
 }
@@ -113,30 +113,30 @@ pub(super) fn ticks_since(now: u64, since: u64) -> u64 {
 /// compiler place the code for this rare case outside of the fast path.
 #[cold]
 #[inline]
-fn negative() -> u64 {
+fn zero_for_negative_difference() -> u64 {
     0
 }
 
 impl<V: Values> Task<V> {
-    /// Creates the accounting state of a task. `other_groups` has [`NR_VALUES`] zeros for each
-    /// group of `scaling` CPUs except the first.
-    pub fn new(other_groups: V, scaling: u32) -> Self {
+    /// Creates the accounting state of a task. `other_group_values` has [`NR_VALUES`] zeros for
+    /// each group of `scaling` CPUs except the first.
+    pub fn new(other_group_values: V, scaling: u32) -> Self {
         Self {
             seqcount: SeqCount::default(),
-            on_cpu: Word::new(0),
-            last_cpu: Word::new(0),
+            running_cpu_plus_1: Word::new(0),
+            last_cpu_plus_1: Word::new(0),
             mode: Word::new(USER),
             wait_start: Word::new(0),
             runq: Word::new(0),
             began: Word::new(0),
             ended: Word::new(0),
             cpus_per_group: NonZeroU32::new(scaling).unwrap_or(NonZeroU32::MIN),
-            group_base: Word::new(0),
+            group_values_start: Word::new(0),
             latency_hist: Word::new(0),
             latencies: from_fn(|_| Word::new(0)),
             signals: from_fn(|_| Word::new(0)),
-            first_group: from_fn(|_| Word::new(0)),
-            other_groups,
+            first_group_values: from_fn(|_| Word::new(0)),
+            other_group_values,
         }
     }
 
@@ -152,7 +152,7 @@ impl<V: Values> Task<V> {
     /// Records that the task is in a system call, or in kernel work after the end of a system call.
     /// Does nothing if the task is running.
     pub fn set_in_syscall(&self) {
-        if self.on_cpu.load_relaxed() == 0 {
+        if self.running_cpu_plus_1.load_relaxed() == 0 {
             // Store `KERNEL`, not `SYSTEM`: the call may have ended before accounting began.
             self.mode.store_relaxed(KERNEL);
         }
@@ -161,19 +161,21 @@ impl<V: Values> Task<V> {
     /// Returns the values for the group of the CPU on which the task runs or ran last.
     #[inline(always)]
     pub(super) fn group_values(&self) -> Option<&[Word; NR_VALUES]> {
-        match self.group_base.load_relaxed() {
-            0 => Some(&self.first_group),
+        match self.group_values_start.load_relaxed() {
+            0 => Some(&self.first_group_values),
             base => {
                 let end = base as usize;
-                let values = self.other_groups.get(end.wrapping_sub(NR_VALUES)..end)?;
+                let values = self
+                    .other_group_values
+                    .get(end.wrapping_sub(NR_VALUES)..end)?;
                 values.first_chunk()
             }
         }
     }
 
     /// Returns the values of all groups of CPUs.
-    pub(super) fn all_groups(&self) -> impl Iterator<Item = &[Word]> {
-        once(&self.first_group[..]).chain(self.other_groups.chunks_exact(NR_VALUES))
+    pub(super) fn all_group_values(&self) -> impl Iterator<Item = &[Word]> {
+        once(&self.first_group_values[..]).chain(self.other_group_values.chunks_exact(NR_VALUES))
     }
 
     /// Adds `more` to a value of a running task. Called between `write_begin()` and `write_end()`
@@ -190,8 +192,8 @@ impl<V: Values> Task<V> {
     #[inline(always)]
     fn set_cpu(&self, cpu: &Word) {
         let number = cpu.load_relaxed();
-        self.on_cpu.store_relaxed(number);
-        if self.last_cpu.load_relaxed() != number {
+        self.running_cpu_plus_1.store_relaxed(number);
+        if self.last_cpu_plus_1.load_relaxed() != number {
             self.set_last_cpu(number);
         }
     }
@@ -200,10 +202,10 @@ impl<V: Values> Task<V> {
     /// CPU, plus 1.
     #[inline(always)]
     fn set_last_cpu(&self, number: u64) {
-        self.last_cpu.store_relaxed(number);
+        self.last_cpu_plus_1.store_relaxed(number);
         let group = (number as u32).wrapping_sub(1) / self.cpus_per_group;
         let base = group.wrapping_mul(NR_VALUES as u32);
-        self.group_base.store_relaxed(base.into());
+        self.group_values_start.store_relaxed(base.into());
     }
 
     /// Returns the time at which the accounting of the task began.
@@ -222,13 +224,13 @@ impl<V: Values> Task<V> {
     }
 
     /// Copies the last CPU, the mode and `wait_start` from `old`, the record that `self` will
-    /// replace. Returns the new `wait_start` for [`correct_wait`](Self::correct_wait).
-    pub fn copy_wait(&self, old: &Self) -> u64 {
-        match old.last_cpu.load_relaxed() {
+    /// replace. Returns the new `wait_start` for [`recopy_wait_start`](Self::recopy_wait_start).
+    pub fn copy_wait_start(&self, old: &Self) -> u64 {
+        match old.last_cpu_plus_1.load_relaxed() {
             0 => {}
             number => self.set_last_cpu(number),
         }
-        let since = match old.on_cpu.load_relaxed() {
+        let since = match old.running_cpu_plus_1.load_relaxed() {
             0 => {
                 self.mode.store_relaxed(old.mode.load_relaxed());
                 old.wait_start.load_relaxed()
@@ -239,16 +241,17 @@ impl<V: Values> Task<V> {
         since
     }
 
-    /// Copies `wait_start` from `old` again if it has changed since [`copy_wait`](Self::copy_wait)
-    /// returned `copied`. No CPU uses `old` any more. If the task was switched in with the new
-    /// record, its wait is over, and `wait_start` is not copied.
-    pub fn correct_wait(&self, copied: u64, old: &Self) {
+    /// Copies `wait_start` from `old` again if it has changed since
+    /// [`copy_wait_start`](Self::copy_wait_start) returned `copied`. No CPU uses `old` any more. If
+    /// the task was switched in with the new record, its wait is over, and `wait_start` is not
+    /// copied.
+    pub fn recopy_wait_start(&self, copied: u64, old: &Self) {
         let since = old.wait_start.load_relaxed();
-        if since == copied || !self.seqcount.is_unused() {
+        if since == copied || !self.seqcount.has_no_writes() {
             return;
         }
         // The task may be switched in at the same time, which ends its wait.
-        if self.wait_start.try_cmpxchg_release(copied, since) && !self.seqcount.is_unused() {
+        if self.wait_start.try_cmpxchg_release(copied, since) && !self.seqcount.has_no_writes() {
             self.wait_start.try_cmpxchg_release(since, 0);
         }
     }
@@ -277,7 +280,7 @@ impl<V: Values> Task<V> {
     /// the task's values.
     pub(super) fn stop_running(&self, own: u64, system: u64) {
         self.seqcount.write_begin();
-        self.on_cpu.store_relaxed(0);
+        self.running_cpu_plus_1.store_relaxed(0);
         if let Some(values) = self.group_values() {
             add(&values[value::SCHED], own);
             add(&values[value::SYSTEM], system);
@@ -298,7 +301,7 @@ impl<V: Values> Task<V> {
         now: u64,
     ) {
         self.mode.store_relaxed(mode);
-        self.on_cpu.store_relaxed(0);
+        self.running_cpu_plus_1.store_relaxed(0);
         if let Some(values) = self.group_values() {
             add(&values[value::SCHED], own);
             add(&values[value::SYSTEM], system);
@@ -330,7 +333,7 @@ impl<V: Values> Task<V> {
         // Add the wait to the values of the old group of CPUs: while the task waited, readers have
         // reported the wait in these values.
         let since = self.wait_start.load_relaxed();
-        if since & WOKEN_MAYBE != 0 {
+        if since & WAIT_REASON_MAYBE_WOKEN != 0 {
             let latency = ticks_since(now, since);
             if let Some(values) = self.group_values() {
                 add(&values[value::LATENCY], latency);
@@ -357,9 +360,9 @@ impl<V: Values> Task<V> {
     #[inline(always)]
     pub fn wake(&self, now: u64) {
         if self.wait_start.load_relaxed() & 3 != MODULE_READY {
-            let why = match self.on_cpu.load_relaxed() {
-                0 => WOKEN,
-                _ => WOKEN_MAYBE,
+            let why = match self.running_cpu_plus_1.load_relaxed() {
+                0 => WAIT_REASON_WOKEN,
+                _ => WAIT_REASON_MAYBE_WOKEN,
             };
             self.wait_start.store_relaxed(stamp(now, why));
         }
@@ -398,6 +401,6 @@ impl<V: Values> Task<V> {
 
     /// Returns the number of groups of CPUs.
     pub fn nr_groups(&self) -> usize {
-        (self.other_groups.len() / NR_VALUES).wrapping_add(1)
+        (self.other_group_values.len() / NR_VALUES).wrapping_add(1)
     }
 }

@@ -49,18 +49,18 @@ impl<V: Values> TaskHistory<V> {
         add(&self.counted, record.counted(0));
         add_words(&self.latencies, &record.latencies);
         add_words(&self.signals, &record.signals);
-        self.append_groups(record.all_groups(), record.cpus_per_group);
+        self.add_values_of_groups(record.all_group_values(), record.cpus_per_group);
         if let Some(older) = older {
             add(&self.runq, older.runq.load_relaxed());
             add(&self.counted, older.counted.load_relaxed());
             add_words(&self.latencies, &older.latencies);
             add_words(&self.signals, &older.signals);
             let groups = older.values.chunks_exact(NR_VALUES);
-            self.append_groups(groups, older.cpus_per_group);
+            self.add_values_of_groups(groups, older.cpus_per_group);
         }
     }
 
-    fn append_groups<'a>(
+    fn add_values_of_groups<'a>(
         &self,
         groups: impl Iterator<Item = &'a [Word]>,
         cpus_per_group: NonZeroU32,
@@ -77,7 +77,7 @@ impl<V: Values> TaskHistory<V> {
     }
 
     /// Adds the history to the values that were read from the present record of the task.
-    pub fn add_to(&self, read: &mut TaskSnapshot, groups: &mut [[u64; NR_VALUES]]) {
+    pub fn add_to_snapshot(&self, read: &mut TaskSnapshot, groups: &mut [[u64; NR_VALUES]]) {
         read.runq = read.runq.wrapping_add(self.runq.load_relaxed());
         read.counted = read.counted.wrapping_add(self.counted.load_relaxed());
         for (to, word) in read.latencies.iter_mut().zip(&self.latencies) {

@@ -5,8 +5,8 @@
 use core::array::from_fn;
 
 use super::cpu::Cpu;
-use super::seqcount::retry;
-use super::task::{ticks_since, Task, Values, MODULE_READY, WOKEN};
+use super::seqcount::retry_read;
+use super::task::{ticks_since, Task, Values, MODULE_READY, WAIT_REASON_WOKEN};
 use super::values::{is_system, value, NR_LATENCIES, NR_VALUES};
 use protocols::sync::{fence_acquire, Word};
 
@@ -69,14 +69,14 @@ impl<V: Values> Task<V> {
         cpu: impl Fn(u32) -> Option<&'a Cpu>,
         groups: &mut [[u64; NR_VALUES]],
     ) -> Option<TaskSnapshot> {
-        retry(|| {
+        retry_read(|| {
             let start = self.seqcount.read_begin();
-            let live = match self.on_cpu.load_relaxed() {
+            let live = match self.running_cpu_plus_1.load_relaxed() {
                 0 => None,
                 on => cpu(on.wrapping_sub(1) as u32),
             };
             let start_there = live.map_or(0, |cpu| cpu.seqcount.read_begin());
-            let read = self.read_once(&clock, live, groups)?;
+            let read = self.try_read(&clock, live, groups)?;
             // Pairs with the release fence in `SeqCount::write_begin`.
             fence_acquire();
             let whole = self.seqcount.is_consistent(start)
@@ -88,26 +88,26 @@ impl<V: Values> Task<V> {
     /// Adds `more`, the values of the run or wait in progress, to the values in `read`. `apart` has
     /// the values of each group of CPUs, or is empty. If it is not empty, `more` is also added to
     /// the values of the task's present group.
-    fn add_unaccounted(
+    fn add_run_or_wait_in_progress(
         &self,
         read: &mut TaskSnapshot,
         apart: &mut [[u64; NR_VALUES]],
         more: &[u64; NR_VALUES],
     ) {
         add_all(&mut read.values, more);
-        let group = self.group_base.load_relaxed() as usize / NR_VALUES;
+        let group = self.group_values_start.load_relaxed() as usize / NR_VALUES;
         if let Some(values) = apart.get_mut(group) {
             add_all(values, more);
         }
     }
 
-    fn read_once(
+    fn try_read(
         &self,
         clock: &impl Fn() -> u64,
         live: Option<&Cpu>,
         apart: &mut [[u64; NR_VALUES]],
     ) -> Option<TaskSnapshot> {
-        let on = self.on_cpu.load_relaxed();
+        let on = self.running_cpu_plus_1.load_relaxed();
         let (now, total) = match live {
             Some(cpu) => cpu.stable_irq_time(clock)?,
             None => (clock(), 0),
@@ -117,7 +117,7 @@ impl<V: Values> Task<V> {
             runq: self.runq.load_relaxed(),
             counted: 0,
             latencies: [0; NR_LATENCIES],
-            cpu: (self.last_cpu.load_relaxed() as u32).saturating_sub(1),
+            cpu: (self.last_cpu_plus_1.load_relaxed() as u32).saturating_sub(1),
             running: on != 0,
         };
         read.counted = self.counted(now);
@@ -125,7 +125,7 @@ impl<V: Values> Task<V> {
             *to = word.load_relaxed();
         }
         let mut to = apart.iter_mut();
-        for words in self.all_groups() {
+        for words in self.all_group_values() {
             let values = from_fn(|n| words.get(n).map_or(0, Word::load_relaxed));
             if let Some(to) = to.next() {
                 *to = values;
@@ -135,24 +135,26 @@ impl<V: Values> Task<V> {
         if let Some(cpu) = live {
             let mut more = [0u64; NR_VALUES];
             let turn = cpu.run_time(now, total);
-            more[value::SCHED] = turn.own;
+            more[value::SCHED] = turn.own_ticks;
             if is_system(cpu.stable_mode()?) {
-                more[value::SYSTEM] = turn.own.saturating_sub(cpu.mode_start.load_relaxed());
+                more[value::SYSTEM] = turn
+                    .own_ticks
+                    .saturating_sub(cpu.own_ticks_at_mode_start.load_relaxed());
             }
             more[value::INTERRUPTS] = turn.interrupts;
             let count = cpu.irq_count.load_relaxed();
             more[value::INTERRUPT_COUNT] = count.wrapping_sub(cpu.run_irq_count.load_relaxed());
-            self.add_unaccounted(&mut read, apart, &more);
+            self.add_run_or_wait_in_progress(&mut read, apart, &more);
         }
         // A task that does not run and has not ended may be waiting for a CPU.
         if on == 0 && self.ended.load_relaxed() == 0 {
             let since = self.wait_start.load_relaxed();
             let waits = ticks_since(now, since);
             match since & 3 {
-                WOKEN => {
+                WAIT_REASON_WOKEN => {
                     let mut more = [0u64; NR_VALUES];
                     more[value::LATENCY] = waits;
-                    self.add_unaccounted(&mut read, apart, &more);
+                    self.add_run_or_wait_in_progress(&mut read, apart, &more);
                 }
                 MODULE_READY => read.runq = read.runq.wrapping_add(waits),
                 _ => {}

@@ -87,7 +87,7 @@ pub(super) fn matches<S: FilterMemory + ?Sized>(
             None if at >= to => return true,
             None => return false,
             Some(byte) => {
-                if let Some(next) = one(source, at, to, byte) {
+                if let Some(next) = match_one_byte(source, at, to, byte) {
                     at = next;
                     done = done.wrapping_add(1);
                     continue;
@@ -106,7 +106,12 @@ pub(super) fn matches<S: FilterMemory + ?Sized>(
 
 /// Matches one byte with the element of the pattern at the offset `at`. Returns the offset of the
 /// pattern's next element, or `None` if the byte does not match.
-fn one<S: FilterMemory + ?Sized>(source: &S, at: usize, to: usize, byte: u8) -> Option<usize> {
+fn match_one_byte<S: FilterMemory + ?Sized>(
+    source: &S,
+    at: usize,
+    to: usize,
+    byte: u8,
+) -> Option<usize> {
     if at >= to {
         return None;
     }
@@ -143,19 +148,19 @@ fn class<S: FilterMemory + ?Sized>(
         if source.byte(at) == b']' && at != first {
             return Some((at.wrapping_add(1), found != but));
         }
-        let (low, next) = member(source, at, to);
+        let (low, next) = read_class_byte(source, at, to);
         at = next;
         let behind = at.wrapping_add(1);
         let mut high = low;
         if at < to && source.byte(at) == b'-' && behind < to && source.byte(behind) != b']' {
-            (high, at) = member(source, behind, to);
+            (high, at) = read_class_byte(source, behind, to);
         }
         found |= low <= byte && byte <= high;
     }
 }
 
 /// Returns the byte of a class at the offset `at`, and the offset of the next byte of the class.
-fn member<S: FilterMemory + ?Sized>(source: &S, at: usize, to: usize) -> (u8, usize) {
+fn read_class_byte<S: FilterMemory + ?Sized>(source: &S, at: usize, to: usize) -> (u8, usize) {
     let next = at.wrapping_add(1);
     match source.byte(at) {
         b'\\' if next < to => (source.byte(next), next.wrapping_add(1)),

@@ -36,7 +36,7 @@ struct pt_detach_work {
  * the file of the new VMA to @wake. If @wake is NULL or cannot be mapped, mmap() sets the file to
  * @memory instead. The new VMA holds no reference to the module.
  */
-struct pt_stand_in {
+struct pt_stand_in_vma {
 	const struct vm_operations_struct *vm_ops;
 	unsigned long from, to, pgoff;
 	struct file *wake, *memory;
@@ -46,7 +46,7 @@ static unsigned long stand_in_get_unmapped_area(struct file *file, unsigned long
 						unsigned long len, unsigned long pgoff,
 						unsigned long flags)
 {
-	const struct pt_stand_in *in = file->private_data;
+	const struct pt_stand_in_vma *in = file->private_data;
 	const struct vm_area_struct *vma = find_vma(current->mm, in->from);
 
 	if (vma && vma->vm_ops == in->vm_ops && vma->vm_start == in->from &&
@@ -57,7 +57,7 @@ static unsigned long stand_in_get_unmapped_area(struct file *file, unsigned long
 
 static int stand_in_mmap(struct file *file, struct vm_area_struct *vma)
 {
-	const struct pt_stand_in *in = file->private_data;
+	const struct pt_stand_in_vma *in = file->private_data;
 
 	/*
 	 * An error from this function would leave a hole in the address space, because the pages of
@@ -83,9 +83,10 @@ static const struct file_operations stand_in_ops = {
  * reserved in advance: threads that still write trace records touch only a few of its pages.
  * Returns -EAGAIN if the VMA has changed.
  */
-static int replace_vma(const struct pt_device_ops *ops, struct file *wake, struct pt_stand_in *in)
+static int replace_vma(const struct pt_device_ops *ops, struct file *wake,
+		       struct pt_stand_in_vma *in)
 {
-	unsigned long within = (in->pgoff & ops->offset_mask) << PAGE_SHIFT;
+	unsigned long within = (in->pgoff & ops->range_pgoff_mask) << PAGE_SHIFT;
 	unsigned long bytes = in->to - in->from;
 	bool writable = within >= PERFTRACE_BUFFERS;
 	int prot = PROT_READ | (writable ? PROT_WRITE : 0);
@@ -127,7 +128,7 @@ static int replace_vma(const struct pt_device_ops *ops, struct file *wake, struc
 
 /* Finds the first VMA of the device that ends after address @after, and describes it in @in. */
 static bool find_device_vma(const struct pt_device_ops *ops, unsigned long after,
-			    struct pt_stand_in *in)
+			    struct pt_stand_in_vma *in)
 {
 	struct mm_struct *mm = current->mm;
 	struct vm_area_struct *vma;
@@ -137,8 +138,8 @@ static bool find_device_vma(const struct pt_device_ops *ops, unsigned long after
 	while (vma && vma->vm_ops != ops->vm_ops)
 		vma = find_vma(mm, vma->vm_end);
 	if (vma)
-		*in = (struct pt_stand_in){ ops->vm_ops, vma->vm_start, vma->vm_end,
-					    vma->vm_pgoff, NULL, NULL };
+		*in = (struct pt_stand_in_vma){ ops->vm_ops, vma->vm_start, vma->vm_end,
+						vma->vm_pgoff, NULL, NULL };
 	mmap_read_unlock(mm);
 	return vma;
 }
@@ -156,7 +157,7 @@ static bool find_device_vma(const struct pt_device_ops *ops, unsigned long after
  */
 static int replace_vmas(const struct pt_device_ops *ops, struct file *wake)
 {
-	struct pt_stand_in in;
+	struct pt_stand_in_vma in;
 	int error = -ENOENT;
 
 	for (int pass = 0; pass < MAX_DETACH_PASSES; pass++) {
@@ -177,7 +178,7 @@ static int is_device_file(const void *file_ops, struct file *file, unsigned int 
 }
 
 /* Closes those descriptors of the device through which the process is attached to user tracing. */
-static void close_files(const struct pt_device_ops *ops)
+static void close_attached_files(const struct pt_device_ops *ops)
 {
 	unsigned int from = 0;
 	int next;
@@ -212,7 +213,7 @@ static void detach(struct callback_head *head)
 		    replace_vmas(&work->ops, work->wake))
 			pt_detach_failed(work->key);
 		else
-			close_files(&work->ops);
+			close_attached_files(&work->ops);
 	}
 	if (work->wake)
 		fput(work->wake);

@@ -87,7 +87,7 @@ static const char *refusal_reason(bool markers, int error)
 }
 
 /* Logs that the calling process, or some of its markers, cannot be traced. */
-void pt_log_refused(bool markers, int error)
+void pt_log_refused_tracing(bool markers, int error)
 {
 	pr_warn_ratelimited("perftrace: %s[%d] %s; %s not traced (error %d)\n", current->comm,
 			    task_tgid_nr(current), refusal_reason(markers, error),
@@ -95,7 +95,7 @@ void pt_log_refused(bool markers, int error)
 }
 
 /* Logs that the process of @leader is not traced, because the permission could not be checked. */
-void pt_log_unchecked(struct task_struct *leader, int error)
+void pt_log_unchecked_permission(struct task_struct *leader, int error)
 {
 	pr_warn_ratelimited("perftrace: %s[%d]: the permission to trace it could not be checked; it is not traced (error %d); free memory or raise fs.file-max\n",
 			    leader->comm, task_tgid_nr(leader), error);
@@ -138,9 +138,9 @@ void pt_replace_thread_words(s64 at, u64 was, u64 first, u64 second)
 }
 
 /*
- * Task work of a traced thread. If @parent is 0, the work calls pt_announce(). If @parent is not 0,
- * it is the id of the thread that has created this thread and shares its memory, and the work calls
- * pt_shared_thread().
+ * Task work of a traced thread. If @parent is 0, the work calls pt_add_forked_child_to_traces(). If
+ * @parent is not 0, it is the id of the thread that has created this thread and shares its memory,
+ * and the work calls pt_mark_shared_thread().
  */
 struct pt_thread_work {
 	struct callback_head head;
@@ -152,9 +152,9 @@ static void thread_work_fn(struct callback_head *head)
 	struct pt_thread_work *work = container_of(head, struct pt_thread_work, head);
 
 	if (work->parent)
-		pt_shared_thread(work->parent);
+		pt_mark_shared_thread(work->parent);
 	else
-		pt_announce();
+		pt_add_forked_child_to_traces();
 	kfree(work);
 	pfc_task_work_done();
 }
@@ -174,8 +174,8 @@ static int queue_thread_work(struct task_struct *thread, u32 parent, gfp_t gfp)
 }
 
 /*
- * Queues task work that calls pt_announce() before the calling thread returns to user mode. Returns
- * -ENOMEM, or -ESRCH if the caller is exiting. May sleep.
+ * Queues task work that calls pt_add_forked_child_to_traces() before the calling thread returns to
+ * user mode. Returns -ENOMEM, or -ESRCH if the caller is exiting. May sleep.
  */
 int pt_queue_announce(void)
 {
@@ -183,12 +183,12 @@ int pt_queue_announce(void)
 }
 
 /* For each hash value, the number of traced address spaces whose address has this hash value. */
-#define TRACED_BITS	10
-static atomic_t traced[1 << TRACED_BITS];
+#define TRACED_HASH_BITS	10
+static atomic_t traced[1 << TRACED_HASH_BITS];
 
 static atomic_t *traced_count_of_mm(unsigned long mm)
 {
-	return &traced[hash_long(mm, TRACED_BITS)];
+	return &traced[hash_long(mm, TRACED_HASH_BITS)];
 }
 
 /*
@@ -223,7 +223,7 @@ static void report_unreported(struct work_struct *work)
 	unsigned long mm;
 
 	while (take_unreported(&mm))
-		pt_count_missed(mm);
+		pt_count_untraced(mm);
 }
 
 static DECLARE_WORK(unreported_work, report_unreported);
@@ -232,7 +232,7 @@ static DECLARE_WORK(unreported_work, report_unreported);
  * Queues an address space for the worker. The caller, a tracepoint probe, cannot count the child
  * itself, because it must not take the mutex of user tracing.
  */
-static void add_unreported(unsigned long mm)
+static void add_unreported_child(unsigned long mm)
 {
 	scoped_guard(raw_spinlock_irqsave, &unreported_lock) {
 		if (nr_unreported < MAX_UNREPORTED_CHILDREN)
@@ -254,8 +254,8 @@ void pt_cancel_unreported_work(void)
 
 /*
  * Called for a child that shares the caller's memory and has not run yet. If the shared memory
- * belongs to a traced process, the child calls pt_shared_thread() before it enters user mode. If
- * the task work cannot be allocated, the events of the child appear as events of its parent's
+ * belongs to a traced process, the child calls pt_mark_shared_thread() before it enters user mode.
+ * If the task work cannot be allocated, the events of the child appear as events of its parent's
  * thread, and the traces of the parent count the failure in no_memory.
  */
 void pt_queue_shared_thread(struct task_struct *child)
@@ -264,5 +264,5 @@ void pt_queue_shared_thread(struct task_struct *child)
 
 	if (mm && atomic_read(traced_count_of_mm(mm)) &&
 	    queue_thread_work(child, pfc_tid_in_own_ns(), GFP_ATOMIC | __GFP_NOWARN) == -ENOMEM)
-		add_unreported(mm);
+		add_unreported_child(mm);
 }

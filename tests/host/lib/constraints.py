@@ -134,16 +134,16 @@ def main():
     release = ".".join(sys.argv[3].split(".")[:2])
     print("//! The constraints of Intel processors. tests/host/constraints.sh made this file from perf's")
     print(f"//! arch/x86/events/intel/core.c in Linux {release}.\n")
-    print("use super::{extra, rule, Extra, Model, Rule};")
+    print("use super::{extra, rule, CounterRule, ExtraMsr, Model};")
     for name, rules in tables.items():
         if ("rules", name) in used:
-            print(f"\nstatic {name.upper()}: [Rule; {len(rules)}] = [")
+            print(f"\nstatic {name.upper()}: [CounterRule; {len(rules)}] = [")
             for first, last, mask, counters in rules:
                 print(f"    rule({first:#x}, {last:#x}, {mask:#x}, {counters:#x}),")
             print("];")
     for name, codes in extras.items():
         if ("extras", name) in used:
-            head = f"static {name.upper()}_EXTRA: [Extra; {len(codes)}] = ["
+            head = f"static {name.upper()}_EXTRA: [ExtraMsr; {len(codes)}] = ["
             items = [f'extra({code:#x}, "{register}")' for code, register in codes]
             line = head + ", ".join(items) + "];"
             # Break the line where rustfmt would break it.
@@ -155,7 +155,7 @@ def main():
         "\n/// rules (which counters can count an event), and the tables of events that need a register in"
         "\n/// addition to the counter's control register."
     )
-    print("pub(super) static MODELS: &[Model] = &[")
+    print("pub(super) static INTEL_MODELS: &[Model] = &[")
     for family, model, rules, more in sorted(lines):
         print(f"    ({family}, {model:#x}, &[{rules}], &[{more}]),")
     print("];")

@@ -10,7 +10,7 @@
 #include "netlink.h"
 #include <linux/pkt_sched.h>
 
-/* A request to the traffic control of the kernel. The attributes follow @tc. */
+/* A request to the traffic control of the kernel. tc_add() appends attributes to @attrs. */
 struct tc_request {
 	struct nlmsghdr message;
 	struct tcmsg tc;

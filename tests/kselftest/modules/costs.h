@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Helpers that the tests of the modules' own costs share. The helpers read the cost instances
- * (perfcounters/...), and the debugfs files that show the values of the cost instances.
+ * Helpers for tests that read the cost instances (perfcounters/...), in which the modules count
+ * their own overhead. Some helpers read the debugfs files that show the values of the cost
+ * instances.
  */
 #ifndef COSTS_H
 #define COSTS_H

@@ -73,7 +73,10 @@ static void test_task(void)
 {
 	long long few, many;
 
-	/* Each run then executes the same number of instructions outside of its loop. */
+	/*
+	 * Without address space randomization, each run executes the same number of instructions
+	 * outside of the loop.
+	 */
 	personality(ADDR_NO_RANDOMIZE);
 	is(run_example(EXAMPLES "task /tests/pmu_perf spin 1000000"), 0,
 	   "1.3 example task: exits with status 0");

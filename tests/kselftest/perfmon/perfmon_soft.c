@@ -478,7 +478,7 @@ static void test_autoload(void)
 	forks = nr_forks() - forks;
 	ok(forks < 100, "9.1 autoload: few of 200 contexts try to execute modprobe (%ld)", forks);
 	write_file("/proc/sys/kernel/modprobe", "\n");
-	/* RETRY_AFTER_NS in pmus.rs, after which the kernel tries again. */
+	/* MODULE_RETRY_PAUSE_NS in pmus.rs, after which the kernel tries again. */
 	usleep(100 * 1000);
 	is(pfm_create(0), -EBUSY, "1.1 autoload: a context without modprobe is EBUSY");
 	write_file("/proc/sys/kernel/modprobe", SCRIPT);

@@ -40,8 +40,8 @@ static void test_masked(void)
 }
 
 /*
- * If PERFMON_START itself detects an overflow when it switches the set, PERFMON_START must mask the
- * context and return EBUSY.
+ * PERFMON_START with another event set first handles the overflows of the active set. If an
+ * overflow masks the context until PERFMON_RESTART, PERFMON_START must return EBUSY.
  */
 static void test_masked_by_switch(void)
 {

@@ -168,8 +168,8 @@ test_exec_in_top() {
 	return $rc
 }
 # test_replaced A B: replaces the file of the running program A by B, which has other functions at
-# the same addresses. The report must not name functions of B. One message of the report must say
-# that the file is of another build.
+# the same addresses. The report must not name functions of the replacement B. One message of the
+# report must say that the file is of another build.
 test_replaced() {
 	rm -f $dir/it
 	cp $1 $dir/it

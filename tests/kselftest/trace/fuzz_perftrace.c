@@ -350,9 +350,9 @@ static void init_process(void)
 	is_attached = true;
 	for (int i = 0; i < 4; i++)
 		marker_register(&self, marker_names[i], marker_fields[0]);
-	/* 0, the key of this process, and the keys of the kernel and of shared buffers. */
-	for (int i = 0; i < 4; i++)
-		pool_add(K_KEY, self.attach.key);
+	/* The own key is the third, because calls use the first three keys more often. */
+	pools[K_KEY].v[2] = self.attach.key;
+	pool_add(K_KEY, PERFTRACE_KEY_SHARED);
 	add_fd(self.fd, R_PROCESS);
 	create_waiting_trace();
 }

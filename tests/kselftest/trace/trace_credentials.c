@@ -51,7 +51,7 @@ static void do_step(const struct traced_process *t, int marker)
 		prctl(PR_SET_DUMPABLE, 0);
 		break;
 	case STEP_CHANGE_GID:
-		/* The process stays as dumpable as before. */
+		/* setresgid() clears the dumpable attribute, and prctl() sets it again. */
 		exit_if(setresgid(OTHER_USER, OTHER_USER, OTHER_USER), 93);
 		prctl(PR_SET_DUMPABLE, 1);
 		break;
@@ -186,7 +186,7 @@ static void test_always_changing(void)
 		waitpid(other, &status, 0);
 }
 
-/* Tests a target that changes its credentials and is as dumpable afterwards as before. */
+/* Tests a traced process that changes its group ID and then makes itself dumpable again. */
 static void test_new_credentials(void)
 {
 	pid_t pid = start_target(HAS_SETGID);

@@ -4,15 +4,15 @@
 
 use serde_derive::{Deserialize, Serialize};
 
-use crate::record::{Failure, MachineCodeTest};
-use crate::results::{Results, BOOTED_ONCE};
+use crate::record::{Failure, MachineCodeTestResult};
+use crate::results::{Results, REASON_BOOTED_ONCE};
 
 /// Maximum number of instructions for reading the value of one counter.
 const MAX_INSTRUCTIONS_PER_READ_VALUE: f64 = 3.5;
 /// Maximum factor by which the cost of reading a value may grow when the number of CPUs grows. In
 /// every guest, reading a value may cost at most this factor times the cost in the guest with the
 /// fewest CPUs.
-const MAX_READ_COST_RATIO: f64 = 1.1;
+const MAX_READ_COST_GROWTH_FACTOR: f64 = 1.1;
 
 /// The verdict: whether a result meets the limit of a bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,11 +33,14 @@ pub enum Verdict {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CheckedBar {
     /// Name of the operation or comparison that has the limit.
-    pub what: String,
+    #[serde(rename = "what")]
+    pub description: String,
     /// The limit of the bar as text.
-    pub must: String,
+    #[serde(rename = "must")]
+    pub limit_text: String,
     /// The result as text, or the reason why the bar has no result.
-    pub was: String,
+    #[serde(rename = "was")]
+    pub result_text: String,
     /// Whether the result meets the limit.
     pub verdict: Verdict,
 }
@@ -51,12 +54,15 @@ impl CheckedBar {
             (Verdict::NotMeasured, _) => Verdict::NotMeasured,
             _ => Verdict::DoesNotCount,
         };
-        let was = match self.was == again.was {
-            true => self.was,
-            false => format!("{}; in the second boot {}", self.was, again.was),
+        let result_text = match self.result_text == again.result_text {
+            true => self.result_text,
+            false => format!(
+                "{}; in the second boot {}",
+                self.result_text, again.result_text
+            ),
         };
         Self {
-            was,
+            result_text,
             verdict,
             ..self
         }
@@ -67,7 +73,7 @@ impl CheckedBar {
         match self.verdict {
             Verdict::NotMeasured => self,
             _ => Self {
-                was: format!("{}; {BOOTED_ONCE}", self.was),
+                result_text: format!("{}; {REASON_BOOTED_ONCE}", self.result_text),
                 verdict: Verdict::DoesNotCount,
                 ..self
             },
@@ -94,16 +100,15 @@ pub fn check_bars(
     parts: MeasuredParts,
 ) -> Vec<CheckedBar> {
     let check = |bar: &Bar| {
-        let first = bar.check_results(results, &results.code_tests);
-        match (&bar.measured, again) {
+        let first = bar.check_results(results, &results.machine_code_tests);
+        match (&bar.measurement, again) {
             (Ratio(..), _) => first,
-            (_, Some(again)) => {
-                first.combine_with_second_boot(bar.check_results(again, &results.code_tests))
-            }
+            (_, Some(again)) => first
+                .combine_with_second_boot(bar.check_results(again, &results.machine_code_tests)),
             (_, None) => first.mark_as_booted_once(),
         }
     };
-    let is_measured = |bar: &&Bar| match bar.measured {
+    let is_measured = |bar: &&Bar| match bar.measurement {
         Ratio(..) => parts.host,
         Costs(..) | GroupUpdate => parts.guest,
     };
@@ -111,19 +116,19 @@ pub fn check_bars(
 }
 
 /// The measurements that a bar limits, and their form in the report.
-pub enum Measured {
+pub enum BarMeasurement {
     /// The ratio of times of this comparison, shown with this number of decimals.
     Ratio(&'static str, usize),
     /// The costs of pairs of operations in every guest. The cost of a pair is the cost of the first
     /// operation minus the cost of the second operation. If the name of the second operation is
     /// empty, the cost of the pair is the cost of the first operation.
-    Costs(&'static [(&'static str, &'static str)], ShownCosts),
+    Costs(&'static [(&'static str, &'static str)], CostsShownInReport),
     /// The number of instructions of an update of a group of counters.
     GroupUpdate,
 }
 
 /// Selects which of the measured costs the report shows next to a limit on these costs.
-pub enum ShownCosts {
+pub enum CostsShownInReport {
     /// Shows the cost in each guest, with this number of decimals.
     Guests(usize),
     /// Shows the costs in all guests. A cost that is equal in several guests is shown once.
@@ -132,16 +137,16 @@ pub enum ShownCosts {
     First,
 }
 
-use Measured::{Costs, GroupUpdate, Ratio};
-use ShownCosts::{All, First, Guests};
+use BarMeasurement::{Costs, GroupUpdate, Ratio};
+use CostsShownInReport::{All, First, Guests};
 
 /// A limit on measurements.
 pub struct Bar {
-    what: &'static str,
+    description: &'static str,
     /// The limit as text.
-    must: &'static str,
+    limit_text: &'static str,
     /// The measurements.
-    pub measured: Measured,
+    pub measurement: BarMeasurement,
     /// Returns true if the measurements meet the limit. The argument has one list of costs for each
     /// guest; the guest with the fewest CPUs is the first. A ratio is the only cost in the only
     /// list.
@@ -149,15 +154,15 @@ pub struct Bar {
 }
 
 const fn bar(
-    what: &'static str,
-    must: &'static str,
-    measured: Measured,
+    description: &'static str,
+    limit_text: &'static str,
+    measurement: BarMeasurement,
     is_met: fn(&[Vec<f64>]) -> bool,
 ) -> Bar {
     Bar {
-        what,
-        must,
-        measured,
+        description,
+        limit_text,
+        measurement,
         is_met,
     }
 }
@@ -166,97 +171,97 @@ const fn bar(
 #[rustfmt::skip]
 pub const BARS: &[Bar] = &[
     bar("a value from the pages against perf_event, a group of 16, per counter", ">= 100x faster",
-        Ratio("perf_read_16", 0), |c| each(c, |c| c[0] >= 100.0)),
+        Ratio("perf_read_16", 0), |c| in_each_guest(c, |c| c[0] >= 100.0)),
     bar("a value from the pages against perf_event, one counter", ">= 700x faster",
-        Ratio("perf_read_1", 0), |c| each(c, |c| c[0] >= 700.0)),
+        Ratio("perf_read_1", 0), |c| in_each_guest(c, |c| c[0] >= 700.0)),
     bar("a value from the pages against BPF per-CPU array, batch, per key", ">= 250x faster",
-        Ratio("bpf_batch_key", 0), |c| each(c, |c| c[0] >= 250.0)),
+        Ratio("bpf_batch_key", 0), |c| in_each_guest(c, |c| c[0] >= 250.0)),
     bar("a value from the pages against /proc/vmstat, read and parsed, per number",
-        ">= 100x faster", Ratio("proc_vmstat_token", 0), |c| each(c, |c| c[0] >= 100.0)),
+        ">= 100x faster", Ratio("proc_vmstat_token", 0), |c| in_each_guest(c, |c| c[0] >= 100.0)),
     bar("a checked snapshot against plain loads, 1 CPUs", "<= 1.1x the time",
-        Ratio("flag_check_1", 3), |c| each(c, |c| c[0] <= 1.1)),
+        Ratio("flag_check_1", 3), |c| in_each_guest(c, |c| c[0] <= 1.1)),
     bar("a checked snapshot against plain loads, 2 CPUs", "<= 1.1x the time",
-        Ratio("flag_check_2", 3), |c| each(c, |c| c[0] <= 1.1)),
+        Ratio("flag_check_2", 3), |c| in_each_guest(c, |c| c[0] <= 1.1)),
     bar("a checked snapshot against plain loads, 64 CPUs", "<= 1.1x the time",
-        Ratio("flag_check_64", 3), |c| each(c, |c| c[0] <= 1.1)),
+        Ratio("flag_check_64", 3), |c| in_each_guest(c, |c| c[0] <= 1.1)),
     bar("an event of a program, u32 + u64 and the time, against LTTng-UST", ">= 6x faster",
-        Ratio("lttng_event", 1), |c| each(c, |c| c[0] >= 6.0)),
+        Ratio("lttng_event", 1), |c| in_each_guest(c, |c| c[0] >= 6.0)),
     bar("reading 1,000 counters, per value, by CPUs", "<= 3.5 instructions, flat",
         Costs(&[("snapshot", "")], Guests(2)), is_read_cost_flat),
     bar("perf_counter_add, inline, C", "exactly 1 instruction",
-        Costs(&[("inline_add", "")], All), |c| each(c, |c| c[0] == 1.0)),
+        Costs(&[("inline_add", "")], All), |c| in_each_guest(c, |c| c[0] == 1.0)),
     bar("perf_counter_add, inline, Rust", "exactly 1 instruction",
-        Costs(&[("rust_add", "")], All), |c| each(c, |c| c[0] == 1.0)),
+        Costs(&[("rust_add", "")], All), |c| in_each_guest(c, |c| c[0] == 1.0)),
     bar("perf_adjust, call and return included", "<= 24 instructions",
-        Costs(&[("perf_adjust", "")], All), |c| each(c, |c| c[0] <= 24.0)),
+        Costs(&[("perf_adjust", "")], All), |c| in_each_guest(c, |c| c[0] <= 24.0)),
     bar("an update of k counters together", "2 + k memory instructions",
-        GroupUpdate, |c| each(c, |c| c[0] == 1.0)),
+        GroupUpdate, |c| in_each_guest(c, |c| c[0] == 1.0)),
     bar("instructions that contexts and perf add to a thread switch, 4 counters each, by CPUs",
-        LESS_THAN_PERF, Costs(&[("switch_context_4", "switch"), ("switch_perf_4", "switch")],
+        LESS_THAN_PERF_TEXT, Costs(&[("switch_context_4", "switch"), ("switch_perf_4", "switch")],
         Guests(0)), is_first_operation_cheapest),
     bar("a switch of two event sets of 4 counters, and perf's rotation of two groups, by CPUs",
-        LESS_THAN_PERF, Costs(&[("turns_context", ""), ("turns_perf", "")], Guests(0)),
+        LESS_THAN_PERF_TEXT, Costs(&[("turns_context", ""), ("turns_perf", "")], Guests(0)),
         is_first_operation_cheapest),
     bar("creating, using and closing a context, and a group of perf, 4 counters each, by CPUs",
-        LESS_THAN_PERF, Costs(&[("life_context", ""), ("life_perf", "")], Guests(0)),
+        LESS_THAN_PERF_TEXT, Costs(&[("life_context", ""), ("life_perf", "")], Guests(0)),
         is_first_operation_cheapest),
     bar("instructions that accounting without system calls adds to getppid(), by CPUs",
         "<= 0.5 instructions",
-        Costs(&[("getppid_sched", "getppid")], Guests(0)), |c| each(c, |c| c[0] <= 0.5)),
+        Costs(&[("getppid_sched", "getppid")], Guests(0)), |c| in_each_guest(c, |c| c[0] <= 0.5)),
     bar("instructions that accounting with system calls adds to getppid() \
         (limit: a fifth of ftrace's 1408), by CPUs", "<= 281 instructions",
-        Costs(&[("getppid_calls", "getppid")], Guests(0)), |c| each(c, |c| c[0] <= 281.0)),
+        Costs(&[("getppid_calls", "getppid")], Guests(0)), |c| in_each_guest(c, |c| c[0] <= 281.0)),
     bar("instructions that accounting of the scheduler adds to a thread switch and its wakeup, \
         by CPUs", "<= 150 instructions",
-        Costs(&[("switch_sched", "switch")], Guests(0)), |c| each(c, |c| c[0] <= 150.0)),
+        Costs(&[("switch_sched", "switch")], Guests(0)), |c| in_each_guest(c, |c| c[0] <= 150.0)),
     bar("instructions that accounting, ftrace, perf and BPF add to getppid(), by CPUs",
-        LESS_THAN_EACH_OTHER_TOOL,
+        LESS_THAN_OTHER_TOOLS_TEXT,
         Costs(&[("getppid_calls", "getppid"), ("getppid_ftrace", "getppid"),
             ("getppid_perf", "getppid"), ("getppid_bpf", "getppid")], Guests(0)),
         is_first_operation_cheapest),
     bar("instructions that accounting, ftrace, perf and BPF add to a thread switch, by CPUs",
-        LESS_THAN_EACH_OTHER_TOOL,
+        LESS_THAN_OTHER_TOOLS_TEXT,
         Costs(&[("switch_sched", "switch"), ("switch_ftrace", "switch"), ("switch_perf", "switch"),
             ("switch_bpf", "switch")], Guests(0)),
         is_first_operation_cheapest),
     bar("instructions that accounting, ftrace, perf and BPF add to an interrupt, by CPUs",
-        LESS_THAN_EACH_OTHER_TOOL,
+        LESS_THAN_OTHER_TOOLS_TEXT,
         Costs(&[("interrupt_irq", "interrupt"), ("interrupt_ftrace", "interrupt"),
             ("interrupt_perf", "interrupt"), ("interrupt_bpf", "interrupt")], Guests(0)),
         is_first_operation_cheapest),
     bar("from the overflow interrupt to the record with thread, time, CPU and another counter, \
         for contexts and perf, by CPUs", "at most half of perf's instructions",
         Costs(&[("sample_forward_handler", ""), ("sample_perf_handler", "")], Guests(0)),
-        |c| each(c, |c| c[0] * 2.0 <= c[1])),
+        |c| in_each_guest(c, |c| c[0] * 2.0 <= c[1])),
     bar("a sample into a backward ring, and into a forward ring, by CPUs",
         "backward at most 1 % more",
         Costs(&[("sample_backward_handler", ""), ("sample_forward_handler", "")], Guests(0)),
-        |c| each(c, |c| c[0] <= c[1] * 1.01)),
+        |c| in_each_guest(c, |c| c[0] <= c[1] * 1.01)),
     bar("an event of a program, u32 + u64 and the time", "<= 60 instructions",
-        Costs(&[("event", "")], All), |c| each(c, |c| c[0] <= 60.0)),
+        Costs(&[("event", "")], All), |c| in_each_guest(c, |c| c[0] <= 60.0)),
     bar("an event that no trace wants", "<= 4 instructions",
-        Costs(&[("event_off_2", "event_off")], First), |c| each(c, |c| c[0] <= 4.0)),
+        Costs(&[("event_off_2", "event_off")], First), |c| in_each_guest(c, |c| c[0] <= 4.0)),
 ];
 
-const LESS_THAN_PERF: &str = "fewer instructions than perf";
-const LESS_THAN_EACH_OTHER_TOOL: &str = "fewer instructions than each of the others";
+const LESS_THAN_PERF_TEXT: &str = "fewer instructions than perf";
+const LESS_THAN_OTHER_TOOLS_TEXT: &str = "fewer instructions than each of the others";
 
 /// Returns true if the costs in each guest are good.
-fn each(costs: &[Vec<f64>], good: impl Fn(&[f64]) -> bool) -> bool {
+fn in_each_guest(costs: &[Vec<f64>], good: impl Fn(&[f64]) -> bool) -> bool {
     costs.iter().all(|costs| good(costs))
 }
 
 /// Returns true if the first operation is cheaper than each other operation.
 fn is_first_operation_cheapest(costs: &[Vec<f64>]) -> bool {
-    each(costs, |c| c[1..].iter().all(|other| c[0] < *other))
+    in_each_guest(costs, |c| c[1..].iter().all(|other| c[0] < *other))
 }
 
 /// Returns true if reading a value costs at most [`MAX_INSTRUCTIONS_PER_READ_VALUE`] at every
-/// number of CPUs, and grows by at most the factor [`MAX_READ_COST_RATIO`].
+/// number of CPUs, and grows by at most the factor [`MAX_READ_COST_GROWTH_FACTOR`].
 fn is_read_cost_flat(costs: &[Vec<f64>]) -> bool {
     let least = costs.iter().map(|c| c[0]).fold(f64::INFINITY, f64::min);
-    let most = least.max(costs[0][0]) * MAX_READ_COST_RATIO;
-    each(costs, |c| {
+    let most = least.max(costs[0][0]) * MAX_READ_COST_GROWTH_FACTOR;
+    in_each_guest(costs, |c| {
         c[0] <= MAX_INSTRUCTIONS_PER_READ_VALUE && c[0] <= most
     })
 }
@@ -264,8 +269,8 @@ fn is_read_cost_flat(costs: &[Vec<f64>]) -> bool {
 impl Bar {
     /// Checks the results of one boot of the guests. `code` has the results of the tests of the
     /// machine code.
-    fn check_results(&self, results: &Results, code: &[MachineCodeTest]) -> CheckedBar {
-        let was = match &self.measured {
+    fn check_results(&self, results: &Results, code: &[MachineCodeTestResult]) -> CheckedBar {
+        let result = match &self.measurement {
             Ratio(name, decimals) => match results.find_ratio(name) {
                 Some(ratio) => {
                     let median = ratio.median_ratio();
@@ -277,15 +282,15 @@ impl Bar {
             Costs(pairs, shown) => self.check_costs(results, pairs, shown),
             GroupUpdate => self.check_group_update(results, code),
         };
-        let (was, verdict) = match was {
-            Ok((was, true)) => (was, Verdict::Met),
-            Ok((was, false)) => (was, Verdict::Missed),
+        let (result_text, verdict) = match result {
+            Ok((text, true)) => (text, Verdict::Met),
+            Ok((text, false)) => (text, Verdict::Missed),
             Err(why) => (why, Verdict::NotMeasured),
         };
         CheckedBar {
-            what: self.what.into(),
-            must: self.must.into(),
-            was,
+            description: self.description.into(),
+            limit_text: self.limit_text.into(),
+            result_text,
             verdict,
         }
     }
@@ -296,7 +301,7 @@ impl Bar {
         &self,
         results: &Results,
         pairs: &[(&str, &str)],
-        shown: &ShownCosts,
+        shown: &CostsShownInReport,
     ) -> Result<(String, bool), String> {
         let costs_in_guest = |cpus: u32| -> Option<Vec<f64>> {
             let of = |name: &str| Some(results.find_count(name, cpus)?.instructions_per_value());
@@ -344,7 +349,7 @@ impl Bar {
     fn check_group_update(
         &self,
         results: &Results,
-        code: &[MachineCodeTest],
+        code: &[MachineCodeTestResult],
     ) -> Result<(String, bool), String> {
         let cost = |name, cpus| Some(results.find_count(name, cpus)?.instructions());
         let slope = |cpus| {
@@ -356,7 +361,7 @@ impl Bar {
         let slopes = guests.map(slope).collect::<Option<Vec<_>>>();
         let slopes = slopes.filter(|slopes| !slopes.is_empty());
         let slopes = slopes.ok_or_else(|| results.why_not_measured("group_1"))?;
-        let is_test = |c: &&MachineCodeTest| c.test.contains("a group of two writes");
+        let is_test = |c: &&MachineCodeTestResult| c.test.contains("a group of two writes");
         if !code.iter().any(|c| is_test(&c)) {
             return Err(results.why_not_measured("objdump"));
         }

@@ -14,7 +14,7 @@ use rustix::thread::{sched_setaffinity, CpuSet};
 
 use crate::count::{count_instructions, MAX_OPERATIONS_PER_WINDOW};
 use crate::events::{EventLoop, SimulatedKernel};
-use crate::operations::{GuestStage, Runner, OPERATIONS};
+use crate::operations::{GuestStage, OperationRunner, OPERATIONS};
 use crate::peers::{read_cpu_count, PerfEvent, PerfGroup, ProcFile, INSTRUCTIONS_EVENT};
 use crate::record::{
     print_property, print_record, Failure, InstructionCount, PerfAddTimes, Record,
@@ -25,13 +25,13 @@ use crate::sys::{
     close_invalid_fd, getppid, perf_event_open, run_nop_rounds, set_fifo_scheduling,
     BpfPerCpuArray, RdpmcPerfEvent,
 };
-use crate::trace::{ObservedJob, ObservingTool};
+use crate::trace::{KernelOperation, ObservingTool};
 
 /// Number of rounds of [`run_nop_rounds`] during which event sets are switched; a round takes a
 /// microsecond. In a guest with several CPUs, timers expire only at clock ticks, every 4 ms, so
 /// event sets are switched 50 times during 200,000 rounds. Each switch of event sets is one
 /// measurement. 50 measurements are enough: the other operations are measured in 41 windows.
-const NOP_ROUNDS_WITH_SET_SWITCHES: u32 = 200_000;
+const NOP_ROUNDS_DURING_SET_SWITCHES: u32 = 200_000;
 /// Number of calls of close(-1) that count as one operation.
 const CLOSE_CALLS_PER_OPERATION: u32 = 100;
 /// The CPU on which all measurements run. The groups of perf events that
@@ -42,7 +42,7 @@ const MEASUREMENT_CPU: usize = 0;
 const MAX_MEASUREMENTS_PER_OPERATION: u32 = 5;
 /// Duration of the sleep between two measurements of opening and closing a context. The sleep is
 /// longer than an RCU grace period and the deferred work that follows it.
-const REST_BETWEEN_OPENINGS: Duration = Duration::from_millis(60);
+const SLEEP_BETWEEN_OPENINGS: Duration = Duration::from_millis(60);
 /// Number of keys of the BPF map, equal to the number of counters that are read.
 const NR_BPF_MAP_KEYS: u32 = 1000;
 /// Number of keys in a batch, which is one system call that looks up several keys of a BPF map. The
@@ -63,7 +63,7 @@ pub struct Guest {
 }
 
 impl Guest {
-    fn print_count(&self, operation: &str, count: InstructionCount) {
+    fn print_instruction_count(&self, operation: &str, count: InstructionCount) {
         print_record(&Record::Count(InstructionCount {
             operation: operation.into(),
             cpus: self.cpus,
@@ -79,12 +79,12 @@ impl Guest {
     ) -> io::Result<()> {
         let mut last = measure()?;
         for _ in 1..MAX_MEASUREMENTS_PER_OPERATION {
-            if last.why_unreliable().is_none() {
+            if last.find_why_unreliable().is_none() {
                 break;
             }
             last = measure()?;
         }
-        self.print_count(self.name, last);
+        self.print_instruction_count(self.name, last);
         Ok(())
     }
 
@@ -107,7 +107,7 @@ impl Guest {
     }
 
     /// Measures an operation, which `run` executes as often as its argument says.
-    pub fn measure_loop(&self, run: impl Fn(u32)) -> io::Result<()> {
+    pub fn measure_infallible_operation(&self, run: impl Fn(u32)) -> io::Result<()> {
         self.measure_operation(1, &mut |n| {
             run(n);
             Ok(())
@@ -200,10 +200,10 @@ impl Guest {
     pub fn measure_samples<T>(&self, sampled: fn() -> io::Result<T>) -> io::Result<()> {
         let _sampled = sampled()?;
         let _ = read_shortest_nmi();
-        let measured = self.measure_loop(sample::run_sampling_periods);
+        let measured = self.measure_infallible_operation(sample::run_sampling_periods);
         let handler = format!("{}_handler", self.name);
         match read_shortest_nmi() {
-            Ok(nmi) => self.print_count(&handler, nmi),
+            Ok(nmi) => self.print_instruction_count(&handler, nmi),
             Err(error) => self.print_failure(&handler, &error),
         }
         measured
@@ -274,7 +274,7 @@ impl Guest {
     pub fn measure_open_and_close<T>(&self, life: fn() -> io::Result<T>) -> io::Result<()> {
         let mut lives = |n: u32| (0..n).try_for_each(|_| life().map(drop));
         self.measure_until_reliable(|| {
-            count_instructions(1, 1, &|| sleep(REST_BETWEEN_OPENINGS), &mut lives)
+            count_instructions(1, 1, &|| sleep(SLEEP_BETWEEN_OPENINGS), &mut lives)
         })
     }
 
@@ -305,7 +305,7 @@ impl Guest {
     fn print_module_measurements(&self) -> io::Result<()> {
         for line in std::fs::read_to_string("/proc/bench")?.lines() {
             match parse_bench_module_line(line) {
-                Some(count) => self.print_count(&count.operation.clone(), count),
+                Some(count) => self.print_instruction_count(&count.operation.clone(), count),
                 None => self.print_failure("bench.ko", &line),
             }
         }
@@ -313,11 +313,13 @@ impl Guest {
     }
 
     /// Measures a system call, a switch of threads or an interrupt.
-    pub fn measure_job(&self, job: ObservedJob) -> io::Result<()> {
+    pub fn measure_kernel_operation(&self, job: KernelOperation) -> io::Result<()> {
         match job {
-            ObservedJob::Calls => self.measure_loop(|n| (0..n).for_each(|_| getppid())),
-            ObservedJob::Switches => self.measure_thread_switches(|| Ok(())),
-            ObservedJob::Interrupts => self.measure_until_reliable(|| {
+            KernelOperation::Calls => {
+                self.measure_infallible_operation(|n| (0..n).for_each(|_| getppid()))
+            }
+            KernelOperation::Switches => self.measure_thread_switches(|| Ok(())),
+            KernelOperation::Interrupts => self.measure_until_reliable(|| {
                 // bench.ko sends the interrupt to its own CPU.
                 let line = std::fs::read_to_string("/proc/bench_interrupt")?;
                 parse_bench_module_line(line.trim_end())
@@ -329,21 +331,21 @@ impl Guest {
     /// Measures an operation while process accounting is on. `levels` is, as text, the sum of the
     /// accounting levels: the scheduler (1), interrupts (2), system calls (4), the time of switches
     /// (8).
-    pub fn measure_accounted(&self, job: ObservedJob, levels: &str) -> io::Result<()> {
+    pub fn measure_with_accounting(&self, job: KernelOperation, levels: &str) -> io::Result<()> {
         std::fs::write("/proc/sys/kernel/ppa_levels", levels)?;
         std::fs::write("/proc/sys/kernel/ppa", "1 0 0 1")?;
-        let measured = self.measure_job(job);
+        let measured = self.measure_kernel_operation(job);
         std::fs::write("/proc/sys/kernel/ppa", "0 0 0 1")?;
         measured
     }
 
     /// Measures an operation while another tool observes it.
-    pub fn measure_observed(&self, job: ObservedJob, tool: ObservingTool) -> io::Result<()> {
+    pub fn measure_with_tool(&self, job: KernelOperation, tool: ObservingTool) -> io::Result<()> {
         let guest = Self {
             max_window_operations: tool.max_window_operations.min(self.max_window_operations),
             ..*self
         };
-        let measured = (tool.start)(job).and_then(|_observes| guest.measure_job(job));
+        let measured = (tool.start)(job).and_then(|_observes| guest.measure_kernel_operation(job));
         wait_until_perf_is_unused();
         measured
     }
@@ -363,11 +365,11 @@ impl Guest {
     }
 
     /// Measures all operations of a stage in the order of the table.
-    fn measure_stage(&self, stage: GuestStage) {
+    fn measure_operations_of_stage(&self, stage: GuestStage) {
         for operation in OPERATIONS {
             let name = operation.name;
             match operation.runner {
-                Runner::InGuest(at, measure) if at == stage => {
+                OperationRunner::InGuest(at, measure) if at == stage => {
                     if let Err(error) = measure(&Self { name, ..*self }) {
                         self.print_failure(name, &error);
                     }
@@ -380,7 +382,7 @@ impl Guest {
 
 /// Makes the result of a handler from the shortest time that a call of the handler took, and the
 /// number of calls that took this time.
-fn make_handler_count(ticks: u64, agree: u32) -> InstructionCount {
+fn make_handler_instruction_count(ticks: u64, agree: u32) -> InstructionCount {
     InstructionCount {
         values: 1,
         operations: [0, 1],
@@ -393,10 +395,10 @@ fn make_handler_count(ticks: u64, agree: u32) -> InstructionCount {
 fn measure_one_event_set_switch<T: AlternatingSets>(turns: &mut T) -> io::Result<InstructionCount> {
     let before = turns.read_set_counts()?;
     read_timer_callbacks()?;
-    run_nop_rounds(NOP_ROUNDS_WITH_SET_SWITCHES);
+    run_nop_rounds(NOP_ROUNDS_DURING_SET_SWITCHES);
     let callback = read_timer_callbacks()?
         .into_iter()
-        .find(|callback| callback.function_name.ends_with(T::CALLBACK))
+        .find(|callback| callback.function_name.ends_with(T::TIMER_CALLBACK_NAME))
         .ok_or_else(|| io::Error::other("no timer callback has switched event sets or groups"))?;
     let after = turns.read_set_counts()?;
     let counts = [0, 1].map(|n: usize| after[n].wrapping_sub(before[n]));
@@ -406,9 +408,9 @@ fn measure_one_event_set_switch<T: AlternatingSets>(turns: &mut T) -> io::Result
             "{calls} timer callbacks do not match the counts of the two, {counts:?}"
         )));
     }
-    Ok(make_handler_count(
+    Ok(make_handler_instruction_count(
         callback.shortest_ticks,
-        callback.nr_shortest,
+        callback.nr_shortest_calls,
     ))
 }
 
@@ -433,7 +435,9 @@ fn read_shortest_nmi() -> io::Result<InstructionCount> {
     let text = std::fs::read_to_string("/proc/bench_nmi")?;
     let mut words = text.split_whitespace().map(str::parse);
     match (words.next(), words.next()) {
-        (Some(Ok(ticks)), Some(Ok(agree))) => Ok(make_handler_count(ticks, agree as u32)),
+        (Some(Ok(ticks)), Some(Ok(agree))) => {
+            Ok(make_handler_instruction_count(ticks, agree as u32))
+        }
         _ => Err(io::Error::other("cannot parse /proc/bench_nmi")),
     }
 }
@@ -444,7 +448,7 @@ struct TimerCallbacks {
     /// Length of the shortest callback in ticks.
     shortest_ticks: u64,
     /// Number of callbacks that had the shortest length.
-    nr_shortest: u32,
+    nr_shortest_calls: u32,
     nr_calls: u32,
     /// Name of the function, with its module in brackets.
     function_name: String,
@@ -466,7 +470,7 @@ fn parse_timer_callback_line(line: &str) -> Option<TimerCallbacks> {
     let mut words = line.splitn(4, ' ');
     Some(TimerCallbacks {
         shortest_ticks: words.next()?.parse().ok()?,
-        nr_shortest: words.next()?.parse().ok()?,
+        nr_shortest_calls: words.next()?.parse().ok()?,
         nr_calls: words.next()?.parse().ok()?,
         function_name: words.next()?.into(),
     })
@@ -515,18 +519,18 @@ pub fn measure_all_operations(adds: bool, late: u32) -> io::Result<()> {
     if let Err(error) = guest.print_module_measurements() {
         guest.print_failure("bench.ko", &error);
     }
-    guest.measure_stage(GuestStage::First);
-    guest.measure_stage(GuestStage::Context);
+    guest.measure_operations_of_stage(GuestStage::First);
+    guest.measure_operations_of_stage(GuestStage::Context);
     wait_until_probes_are_detached();
-    guest.measure_stage(GuestStage::ContextSwitch);
+    guest.measure_operations_of_stage(GuestStage::ContextSwitch);
     wait_until_probes_are_detached();
-    guest.measure_stage(GuestStage::PerfSwitch);
+    guest.measure_operations_of_stage(GuestStage::PerfSwitch);
     wait_until_perf_is_unused();
     wait_until_probes_are_detached();
-    guest.measure_stage(GuestStage::Tools);
-    guest.measure_stage(GuestStage::PerfGroups);
-    guest.measure_stage(GuestStage::PerfSample);
-    guest.measure_stage(GuestStage::Last);
+    guest.measure_operations_of_stage(GuestStage::Tools);
+    guest.measure_operations_of_stage(GuestStage::PerfGroups);
+    guest.measure_operations_of_stage(GuestStage::PerfSample);
+    guest.measure_operations_of_stage(GuestStage::Last);
     if adds {
         if let Err(error) = guest.print_perf_add_times() {
             guest.print_failure("perf_add", &error);
@@ -544,14 +548,14 @@ mod tests {
         let count = parse_bench_module_line("group_4 16 64 200 632 41 40").expect("a line");
         assert_eq!((&*count.operation, count.values), ("group_4", 4));
         assert_eq!(count.instructions(), 9.0);
-        assert_eq!(count.why_unreliable(), None);
+        assert_eq!(count.find_why_unreliable(), None);
         assert!(parse_bench_module_line("group_4 16 64 200").is_none());
     }
     #[test]
     fn timer_callback_line_is_parsed() {
         let line = parse_timer_callback_line("812 47 50 deferral_timer [perfmon]").expect("a line");
         assert_eq!(
-            (line.shortest_ticks, line.nr_shortest, line.nr_calls),
+            (line.shortest_ticks, line.nr_shortest_calls, line.nr_calls),
             (812, 47, 50)
         );
         assert_eq!(line.function_name, "deferral_timer [perfmon]");

@@ -13,7 +13,7 @@ use perfcounters::{Counters, InstancePattern};
 use protocols::sync::Word;
 use rustix::thread::{sched_getcpu, sched_setaffinity, CpuSet};
 
-use crate::operations::{Runner, OPERATIONS};
+use crate::operations::{OperationRunner, OPERATIONS};
 use crate::peers::{read_cpu_count, PerfGroup, ProcFile, PAGE_FAULTS_EVENT};
 use crate::record::{median, print_property, print_record, Failure, Record, TimeRatio};
 use crate::sys::{map_file_words, BpfPerCpuArray, CounterCacheLines};
@@ -96,7 +96,7 @@ fn compare_sides(
 /// The library's reader on simulated counter pages. The simulated counter pages are an anonymous
 /// file in memory (memfd), which the registry code of the kernel modules maintains.
 struct SimulatedPageReader {
-    _fake: FakeCounters,
+    _fake_counters: FakeCounters,
     counters: Counters,
     selection: std::sync::Arc<perfcounters::Selection>,
     values: Vec<i64>,
@@ -108,21 +108,21 @@ impl SimulatedPageReader {
         for n in 0..NR_COUNTERS {
             let instance = fake
                 .add_counter(&format!("bench/c{n:05}"))
-                .map_err(|e| io::Error::other(e.advice()))?;
+                .map_err(|e| io::Error::other(e.explanation()))?;
             for cpu in 0..nr_cpus {
                 fake.cpu(cpu).adjust(instance, i64::from(n * cpu));
             }
         }
-        let mut counters = Counters::open_path(path).map_err(other_error)?;
+        let mut counters = Counters::open_path(path).map_err(convert_to_io_error)?;
         let selection = counters
             .select(&InstancePattern::all())
-            .map_err(other_error)?;
+            .map_err(convert_to_io_error)?;
         let mut values = Vec::new();
         counters
             .copy_consistent_values(&selection, &mut values)
-            .map_err(other_error)?;
+            .map_err(convert_to_io_error)?;
         Ok(Self {
-            _fake: fake,
+            _fake_counters: fake,
             counters,
             selection,
             values,
@@ -133,46 +133,46 @@ impl SimulatedPageReader {
         self.values.len()
     }
 
-    fn read_checked(&mut self) -> io::Result<()> {
+    fn read_with_seqflag_check(&mut self) -> io::Result<()> {
         let read = self
             .counters
             .copy_consistent_values(&self.selection, &mut self.values);
-        read.map_err(other_error)?;
+        read.map_err(convert_to_io_error)?;
         black_box(&self.values);
         Ok(())
     }
 
-    fn read_unchecked(&mut self) -> io::Result<()> {
+    fn read_without_seqflag_check(&mut self) -> io::Result<()> {
         let read = self
             .counters
             .copy_values_one_by_one(&self.selection, &mut self.values);
-        read.map_err(other_error)?;
+        read.map_err(convert_to_io_error)?;
         black_box(&self.values);
         Ok(())
     }
 }
 
-fn other_error(error: perfcounters::Error) -> io::Error {
+fn convert_to_io_error(error: perfcounters::Error) -> io::Error {
     io::Error::other(error.to_string())
 }
 
 /// Compares the library's reader, on counter pages of 2 CPUs, with another interface that reads
 /// `values` values.
-fn compare_reader_with(
+fn compare_page_reader_with(
     values: usize,
     other: &mut dyn FnMut() -> io::Result<()>,
 ) -> io::Result<TimeRatio> {
     let mut ours = SimulatedPageReader::new(2)?;
     let len = ours.len();
     compare_sides(
-        ComparedSide::new(len, &mut || ours.read_checked())?,
+        ComparedSide::new(len, &mut || ours.read_with_seqflag_check())?,
         ComparedSide::new(values, other)?,
     )
 }
 
 pub fn compare_with_perf_read(count: usize) -> io::Result<TimeRatio> {
     let mut group = PerfGroup::new(PAGE_FAULTS_EVENT, count, sched_getcpu() as i32)?;
-    compare_reader_with(count, &mut || group.read())
+    compare_page_reader_with(count, &mut || group.read())
 }
 
 /// Compares plain loads of the counter pages with perf. The measured loop adds the values up in a
@@ -181,7 +181,7 @@ pub fn compare_loads_with_perf_read() -> io::Result<TimeRatio> {
     let (mut fake, path) = FakeCounters::in_memory(2, 1)?;
     for n in 0..NR_COUNTERS {
         fake.add_counter(&format!("bench/c{n:05}"))
-            .map_err(|e| io::Error::other(e.advice()))?;
+            .map_err(|e| io::Error::other(e.explanation()))?;
     }
     // Map the header page and two chunks, and skip the header page. Each chunk has one page for
     // each of the two CPUs.
@@ -202,20 +202,20 @@ pub fn compare_with_bpf_batch(per_value: bool) -> io::Result<TimeRatio> {
     let mut map = BpfPerCpuArray::new(NR_COUNTERS, possible)?;
     let keys = NR_COUNTERS as usize;
     let values = if per_value { keys * possible } else { keys };
-    compare_reader_with(values, &mut || {
+    compare_page_reader_with(values, &mut || {
         map.lookup_first_keys(keys).map(|v| _ = black_box(v))
     })
 }
 
 pub fn compare_with_bpf_lookup() -> io::Result<TimeRatio> {
     let mut map = BpfPerCpuArray::new(NR_COUNTERS, read_cpu_count("possible")?)?;
-    compare_reader_with(1, &mut || map.lookup(7).map(|v| _ = black_box(v)))
+    compare_page_reader_with(1, &mut || map.lookup(7).map(|v| _ = black_box(v)))
 }
 
 pub fn compare_with_vmstat() -> io::Result<TimeRatio> {
     let mut file = ProcFile::open("/proc/vmstat")?;
     let tokens = file.read_and_parse()?.0 as usize;
-    compare_reader_with(tokens, &mut || {
+    compare_page_reader_with(tokens, &mut || {
         file.read_and_parse().map(|v| _ = black_box(v))
     })
 }
@@ -227,8 +227,8 @@ pub fn compare_checked_with_plain_read(nr_cpus: u32) -> io::Result<TimeRatio> {
     let mut checked = SimulatedPageReader::new(nr_cpus)?;
     let values = plain.len();
     compare_sides(
-        ComparedSide::new(values, &mut || plain.read_unchecked())?,
-        ComparedSide::new(values, &mut || checked.read_checked())?,
+        ComparedSide::new(values, &mut || plain.read_without_seqflag_check())?,
+        ComparedSide::new(values, &mut || checked.read_with_seqflag_check())?,
     )
 }
 
@@ -238,7 +238,7 @@ pub fn compare_counter_updates(other: impl Fn(&mut CounterCacheLines)) -> io::Re
     let ratio = compare_sides(
         ComparedSide::new(16 * UPDATES_PER_COUNTER, &mut || {
             let mut lines = lines.borrow_mut();
-            (0..UPDATES_PER_COUNTER).for_each(|_| lines.add_to_each());
+            (0..UPDATES_PER_COUNTER).for_each(|_| lines.add_to_each_line());
             Ok(())
         })?,
         ComparedSide::new(16 * UPDATES_PER_COUNTER, &mut || {
@@ -274,7 +274,7 @@ pub fn measure_all_comparisons() -> io::Result<()> {
 
     for operation in OPERATIONS {
         let name = operation.name.to_owned();
-        if let Runner::Host(run) = operation.runner {
+        if let OperationRunner::Host(run) = operation.runner {
             print_record(&match run() {
                 Ok(ratio) => Record::Ratio(TimeRatio { name, ..ratio }),
                 Err(error) => Record::Failure(Failure {

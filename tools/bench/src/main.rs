@@ -159,13 +159,22 @@ fn write_report_and_check_bars(
     print!("{text}");
     for bar in &bars {
         let bars::CheckedBar {
-            what, must, was, ..
+            description,
+            limit_text,
+            result_text,
+            ..
         } = bar;
         match bar.verdict {
             Verdict::Met => {}
-            Verdict::Missed => eprintln!("bench: missed: {what}: {was}, must be {must}"),
-            Verdict::DoesNotCount => eprintln!("bench: does not count: {what}: {was}"),
-            Verdict::NotMeasured => eprintln!("bench: not measured: {what}: {was}"),
+            Verdict::Missed => {
+                eprintln!("bench: missed: {description}: {result_text}, must be {limit_text}");
+            }
+            Verdict::DoesNotCount => {
+                eprintln!("bench: does not count: {description}: {result_text}");
+            }
+            Verdict::NotMeasured => {
+                eprintln!("bench: not measured: {description}: {result_text}");
+            }
         }
     }
     Ok(bars::exit_status(&bars, &results.failures))

@@ -25,8 +25,8 @@ use crate::record::TimeRatio;
 use crate::sample;
 use crate::switch::{start_counting_context, TwoEventSets, TwoPerfGroups, COUNTERS_PER_THREAD};
 use crate::sys::{run_nop_rounds, CounterCacheLines};
-use crate::trace::ObservedJob::{Calls, Interrupts, Switches};
-use crate::trace::{BPF_TOOL, EMPTY_PROBES, FTRACE_TOOL, PERF_TOOL};
+use crate::trace::KernelOperation::{Calls, Interrupts, Switches};
+use crate::trace::{BPF_TOOL, EMPTY_PROBES_TOOL, FTRACE_TOOL, PERF_TOOL};
 
 /// The unit of an operation, which also selects the operation's table in the report.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -65,13 +65,13 @@ pub enum GuestStage {
 
 /// The program that runs an operation, with the function that measures it.
 #[derive(Clone, Copy)]
-pub enum Runner {
+pub enum OperationRunner {
     /// bench.ko measures the operation in a guest.
     Module,
     /// The program in a guest calls this function in this stage.
     InGuest(GuestStage, fn(&Guest) -> io::Result<()>),
-    /// The operation is an interrupt handler that runs as a part of another operation. The two are
-    /// measured together. If the name of the other operation is `NAME`, the name of the handler is
+    /// The operation is the interrupt handler of another operation, and the two are measured
+    /// together. If the name of the other operation is `NAME`, the name of the handler is
     /// `NAME_handler`.
     Handler,
     /// The program compares a pair of loops on this machine.
@@ -87,16 +87,16 @@ pub struct Operation {
     /// Label of the row in the report; empty if the report has no row for the operation.
     pub label: &'static str,
     /// The program that runs the operation, and the function that measures the operation.
-    pub runner: Runner,
+    pub runner: OperationRunner,
 }
 
 impl Operation {
     /// Returns the unit of the results.
     pub fn unit(&self) -> ResultUnit {
         match self.runner {
-            Runner::Module => ResultUnit::Write,
-            Runner::Host(_) | Runner::Lttng => ResultUnit::Ratio,
-            Runner::InGuest(..) | Runner::Handler => ResultUnit::Read,
+            OperationRunner::Module => ResultUnit::Write,
+            OperationRunner::Host(_) | OperationRunner::Lttng => ResultUnit::Ratio,
+            OperationRunner::InGuest(..) | OperationRunner::Handler => ResultUnit::Read,
         }
     }
 }
@@ -107,7 +107,7 @@ pub fn reported_operations(unit: ResultUnit) -> impl Iterator<Item = &'static Op
     OPERATIONS.iter().filter(shown)
 }
 
-const fn row(name: &'static str, label: &'static str, runner: Runner) -> Operation {
+const fn row(name: &'static str, label: &'static str, runner: OperationRunner) -> Operation {
     Operation {
         name,
         label,
@@ -116,7 +116,7 @@ const fn row(name: &'static str, label: &'static str, runner: Runner) -> Operati
 }
 
 use GuestStage::{Context, ContextSwitch, First, Last, PerfGroups, PerfSample, PerfSwitch, Tools};
-use Runner::{Handler, Host, InGuest as In, Lttng, Module};
+use OperationRunner::{Handler, Host, InGuest as In, Lttng, Module};
 
 /// All operations.
 #[rustfmt::skip]
@@ -135,7 +135,7 @@ pub const OPERATIONS: &[Operation] = &[
     row("percpu_counter_add", "the kernel's percpu_counter_add", Module),
     row("atomic64_add", "the kernel's atomic64_add (the cost of its lock is not seen)", Module),
 
-    row("self_check_user", "", In(First, |g| g.measure_loop(run_nop_rounds))),
+    row("self_check_user", "", In(First, |g| g.measure_infallible_operation(run_nop_rounds))),
     row("snapshot", "**snapshot** of 1,000 counters on all CPUs, checked",
         In(First, |g| g.measure_snapshot(Counters::copy_consistent_values))),
     row("snapshot_unchecked", "snapshot without the seqflag check",
@@ -161,7 +161,7 @@ pub const OPERATIONS: &[Operation] = &[
     row("self_read", "a context of /dev/perfmon, one PMD by self page and RDPMC",
         In(Context, |g| g.measure_self_page_read())),
     row("switch", "two thread switches: a byte to another thread and back",
-        In(ContextSwitch, |g| g.measure_job(Switches))),
+        In(ContextSwitch, |g| g.measure_kernel_operation(Switches))),
     row("switch_context_4", "two thread switches, each thread with a context of 4 counters",
         In(ContextSwitch, |g| g.measure_thread_switches(start_thread_context))),
     row("switch_perf_4", "two thread switches, each thread with a group of 4 perf events",
@@ -209,60 +209,60 @@ pub const OPERATIONS: &[Operation] = &[
     row("proc_vmstat", "/proc/vmstat, read only", In(First, Guest::measure_proc_file)),
     row("proc_vmstat_parsed", "/proc/vmstat, read and parsed", In(First, Guest::measure_proc_file)),
     row("clock_gettime", "clock_gettime(), which a snapshot calls twice",
-        In(First, |g| g.measure_loop(read_clock))),
-    row("getppid", "getppid(), for comparison", In(First, |g| g.measure_job(Calls))),
+        In(First, |g| g.measure_infallible_operation(read_clock_repeatedly))),
+    row("getppid", "getppid(), for comparison", In(First, |g| g.measure_kernel_operation(Calls))),
     row("getppid_sched", "getppid(), with accounting of the scheduler",
-        In(Tools, |g| g.measure_accounted(Calls, "1"))),
+        In(Tools, |g| g.measure_with_accounting(Calls, "1"))),
     row("getppid_irq", "getppid(), with accounting of the scheduler and interrupts",
-        In(Tools, |g| g.measure_accounted(Calls, "3"))),
+        In(Tools, |g| g.measure_with_accounting(Calls, "3"))),
     row("getppid_calls", "getppid(), with accounting of the scheduler, interrupts and system calls",
-        In(Tools, |g| g.measure_accounted(Calls, "7"))),
+        In(Tools, |g| g.measure_with_accounting(Calls, "7"))),
     row("getppid_all", "getppid(), with all accounting",
-        In(Tools, |g| g.measure_accounted(Calls, "15"))),
+        In(Tools, |g| g.measure_with_accounting(Calls, "15"))),
     row("switch_sched", "a thread switch, with accounting of the scheduler",
-        In(Tools, |g| g.measure_accounted(Switches, "1"))),
+        In(Tools, |g| g.measure_with_accounting(Switches, "1"))),
     row("switch_irq", "a thread switch, with accounting of the scheduler and interrupts",
-        In(Tools, |g| g.measure_accounted(Switches, "3"))),
+        In(Tools, |g| g.measure_with_accounting(Switches, "3"))),
     row("switch_calls",
         "a thread switch, with accounting of the scheduler, interrupts and system calls",
-        In(Tools, |g| g.measure_accounted(Switches, "7"))),
+        In(Tools, |g| g.measure_with_accounting(Switches, "7"))),
     row("switch_all", "a thread switch, with all accounting",
-        In(Tools, |g| g.measure_accounted(Switches, "15"))),
+        In(Tools, |g| g.measure_with_accounting(Switches, "15"))),
     row("interrupt", "an interrupt that a CPU sends to itself, for comparison",
-        In(Tools, |g| g.measure_job(Interrupts))),
+        In(Tools, |g| g.measure_kernel_operation(Interrupts))),
     row("interrupt_sched", "an interrupt, with accounting of the scheduler",
-        In(Tools, |g| g.measure_accounted(Interrupts, "1"))),
+        In(Tools, |g| g.measure_with_accounting(Interrupts, "1"))),
     row("interrupt_irq", "an interrupt, with accounting of the scheduler and interrupts",
-        In(Tools, |g| g.measure_accounted(Interrupts, "3"))),
+        In(Tools, |g| g.measure_with_accounting(Interrupts, "3"))),
     row("interrupt_calls",
         "an interrupt, with accounting of the scheduler, interrupts and system calls",
-        In(Tools, |g| g.measure_accounted(Interrupts, "7"))),
+        In(Tools, |g| g.measure_with_accounting(Interrupts, "7"))),
     row("interrupt_all", "an interrupt, with all accounting",
-        In(Tools, |g| g.measure_accounted(Interrupts, "15"))),
+        In(Tools, |g| g.measure_with_accounting(Interrupts, "15"))),
     row("getppid_empty", "getppid(), with empty probes at entry and exit",
-        In(Tools, |g| g.measure_observed(Calls, EMPTY_PROBES))),
+        In(Tools, |g| g.measure_with_tool(Calls, EMPTY_PROBES_TOOL))),
     row("getppid_ftrace", "getppid(), traced by ftrace",
-        In(Tools, |g| g.measure_observed(Calls, FTRACE_TOOL))),
+        In(Tools, |g| g.measure_with_tool(Calls, FTRACE_TOOL))),
     row("getppid_perf", "getppid(), traced by perf",
-        In(Tools, |g| g.measure_observed(Calls, PERF_TOOL))),
+        In(Tools, |g| g.measure_with_tool(Calls, PERF_TOOL))),
     row("getppid_bpf", "getppid(), timed by BPF",
-        In(Tools, |g| g.measure_observed(Calls, BPF_TOOL))),
+        In(Tools, |g| g.measure_with_tool(Calls, BPF_TOOL))),
     row("switch_empty", "a thread switch, with empty probes",
-        In(Tools, |g| g.measure_observed(Switches, EMPTY_PROBES))),
+        In(Tools, |g| g.measure_with_tool(Switches, EMPTY_PROBES_TOOL))),
     row("switch_ftrace", "a thread switch, traced by ftrace",
-        In(Tools, |g| g.measure_observed(Switches, FTRACE_TOOL))),
+        In(Tools, |g| g.measure_with_tool(Switches, FTRACE_TOOL))),
     row("switch_perf", "a thread switch, traced by perf",
-        In(Tools, |g| g.measure_observed(Switches, PERF_TOOL))),
+        In(Tools, |g| g.measure_with_tool(Switches, PERF_TOOL))),
     row("switch_bpf", "a thread switch, timed by BPF",
-        In(Tools, |g| g.measure_observed(Switches, BPF_TOOL))),
+        In(Tools, |g| g.measure_with_tool(Switches, BPF_TOOL))),
     row("interrupt_empty", "an interrupt, with empty probes at entry and exit",
-        In(Tools, |g| g.measure_observed(Interrupts, EMPTY_PROBES))),
+        In(Tools, |g| g.measure_with_tool(Interrupts, EMPTY_PROBES_TOOL))),
     row("interrupt_ftrace", "an interrupt, traced by ftrace",
-        In(Tools, |g| g.measure_observed(Interrupts, FTRACE_TOOL))),
+        In(Tools, |g| g.measure_with_tool(Interrupts, FTRACE_TOOL))),
     row("interrupt_perf", "an interrupt, traced by perf",
-        In(Tools, |g| g.measure_observed(Interrupts, PERF_TOOL))),
+        In(Tools, |g| g.measure_with_tool(Interrupts, PERF_TOOL))),
     row("interrupt_bpf", "an interrupt, timed by BPF",
-        In(Tools, |g| g.measure_observed(Interrupts, BPF_TOOL))),
+        In(Tools, |g| g.measure_with_tool(Interrupts, BPF_TOOL))),
 
     row("perf_read_16", "perf_event, a group of 16, per counter",
         Host(|| compare_with_perf_read(PERF_GROUP_EVENTS))),
@@ -286,9 +286,9 @@ pub const OPERATIONS: &[Operation] = &[
     row("flag_check_64", "snapshot of 64 CPUs: with the check, against plain loads",
         Host(|| compare_checked_with_plain_read(64))),
     row("write_flagged", "writing: flag, add, flag (as perf_adjust), against one add",
-        Host(|| compare_counter_updates(CounterCacheLines::add_with_seqflag_to_each))),
+        Host(|| compare_counter_updates(CounterCacheLines::add_with_seqflag_to_each_line))),
     row("write_locked", "writing: lock add (a shared counter), against one add",
-        Host(|| compare_counter_updates(CounterCacheLines::add_locked_to_each))),
+        Host(|| compare_counter_updates(CounterCacheLines::add_locked_to_each_line))),
 ];
 
 fn start_thread_context() -> io::Result<PerfmonContext> {
@@ -299,6 +299,6 @@ fn open_thread_perf_group() -> io::Result<PerfGroup> {
     PerfGroup::of_thread(INSTRUCTIONS_EVENT, COUNTERS_PER_THREAD.into())
 }
 
-fn read_clock(n: u32) {
+fn read_clock_repeatedly(n: u32) {
     (0..n).for_each(|_| _ = clock_gettime(ClockId::Monotonic));
 }

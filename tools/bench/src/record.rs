@@ -26,7 +26,7 @@ pub enum Record {
     /// A comparison of the times of two implementations on this machine.
     Ratio(TimeRatio),
     /// The result of a test of the machine code.
-    Code(MachineCodeTest),
+    Code(MachineCodeTestResult),
     /// A failure: an operation that could not be measured.
     Failure(Failure),
     /// A property of the machine: "guest kernel", "host kernel", "host processor".
@@ -90,7 +90,7 @@ impl InstructionCount {
     }
 
     /// Returns the reason why the measurement is not reliable, or `None`.
-    pub fn why_unreliable(&self) -> Option<String> {
+    pub fn find_why_unreliable(&self) -> Option<String> {
         let [few, many] = self.operations;
         let [short, long] = self.ticks;
         if many <= few || long < short {
@@ -170,7 +170,7 @@ pub fn median(numbers: &[f64]) -> f64 {
 
 /// A test of the machine code, run by tests/host/objdump.sh.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct MachineCodeTest {
+pub struct MachineCodeTestResult {
     /// Name of the test of the machine code.
     pub test: String,
     /// True if the test of the machine code passed.

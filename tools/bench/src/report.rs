@@ -10,8 +10,8 @@ use serde_json::{json, Value};
 
 use crate::bars::{exit_status, CheckedBar, Verdict};
 use crate::operations::{reported_operations, ResultUnit};
-use crate::record::{Failure, InstructionCount, MachineCodeTest};
-use crate::results::{format_cpus, Results, BOOTED_ONCE};
+use crate::record::{Failure, InstructionCount, MachineCodeTestResult};
+use crate::results::{format_cpus, Results, REASON_BOOTED_ONCE};
 
 /// The content of the JSON file. The entries of `counts`, `adds` and `ratios` also have fields that
 /// are computed from other fields; these fields are written but not read back.
@@ -22,7 +22,7 @@ struct JsonReport<'a> {
     counts: Vec<Value>,
     adds: Vec<Value>,
     ratios: Vec<Value>,
-    code: &'a [MachineCodeTest],
+    code: &'a [MachineCodeTestResult],
     failures: &'a [Failure],
     bars: &'a [CheckedBar],
     status: u8,
@@ -30,17 +30,20 @@ struct JsonReport<'a> {
 
 /// The part of the JSON file that [`Results`] does not have.
 #[derive(Deserialize)]
-struct JsonBars {
+struct BarsOfJsonReport {
     bars: Vec<CheckedBar>,
 }
 
 const JSON_SCHEMA_VERSION: u32 = 2;
 /// The text of the field `why_not` of each ratio of times in the JSON file.
-const WHY_TIMES_DO_NOT_COUNT: &str =
+const REASON_TIMES_DO_NOT_COUNT: &str =
     "times differ from run to run; bars use the median of the runs";
 
 /// Returns records as JSON, each with the fields that `derived` computes.
-fn with_derived_fields<T: serde::Serialize>(records: &[T], derived: fn(&T) -> Value) -> Vec<Value> {
+fn to_json_with_derived_fields<T: serde::Serialize>(
+    records: &[T],
+    derived: fn(&T) -> Value,
+) -> Vec<Value> {
     let add_fields = |record: &T| {
         let mut value = json!(record);
         if let (Value::Object(value), Value::Object(derived)) = (&mut value, derived(record)) {
@@ -56,28 +59,28 @@ pub fn to_json(results: &Results, bars: &[CheckedBar]) -> Result<String, serde_j
     let document = JsonReport {
         schema: JSON_SCHEMA_VERSION,
         places: &results.machine_properties,
-        counts: with_derived_fields(&results.counts, |c| {
+        counts: to_json_with_derived_fields(&results.counts, |c| {
             json!({
                 "instructions": c.instructions(),
                 "per_value": c.instructions_per_value(),
                 "counts": c.why_not.is_none(),
             })
         }),
-        adds: with_derived_fields(
+        adds: to_json_with_derived_fields(
             &results.perf_add_times,
             |a| json!({"median": a.median_ticks(), "counts": a.why_not.is_none()}),
         ),
-        ratios: with_derived_fields(&results.ratios, |r| {
+        ratios: to_json_with_derived_fields(&results.ratios, |r| {
             let (least, greatest) = r.least_and_greatest_ratio();
             json!({
                 "median": r.median_ratio(),
                 "least": least,
                 "greatest": greatest,
                 "counts": false,
-                "why_not": WHY_TIMES_DO_NOT_COUNT,
+                "why_not": REASON_TIMES_DO_NOT_COUNT,
             })
         }),
-        code: &results.code_tests,
+        code: &results.machine_code_tests,
         failures: &results.failures,
         bars,
         status: exit_status(bars, &results.failures),
@@ -87,7 +90,7 @@ pub fn to_json(results: &Results, bars: &[CheckedBar]) -> Result<String, serde_j
 
 /// Parses a JSON file that [`to_json`] wrote.
 pub fn from_json(text: &str) -> Result<(Results, Vec<CheckedBar>), serde_json::Error> {
-    let JsonBars { bars } = serde_json::from_str(text)?;
+    let BarsOfJsonReport { bars } = serde_json::from_str(text)?;
     Ok((serde_json::from_str(text)?, bars))
 }
 
@@ -121,7 +124,7 @@ fn write_table(out: &mut String, left: usize, rows: &[Vec<String>]) {
 }
 
 /// Returns the cells of a row of a table.
-fn row(cells: &[&str]) -> Vec<String> {
+fn make_table_row(cells: &[&str]) -> Vec<String> {
     cells.iter().map(ToString::to_string).collect()
 }
 
@@ -162,10 +165,10 @@ fn write_invalid_rows(out: &mut String, results: &Results) {
         return;
     }
     out.push_str("\nNot the same in two boots, and in parentheses above:\n\n");
-    if rows.iter().all(|(_, why)| *why == BOOTED_ONCE) {
+    if rows.iter().all(|(_, why)| *why == REASON_BOOTED_ONCE) {
         let _ = writeln!(
             out,
-            "- all numbers of instructions: each guest was {BOOTED_ONCE}"
+            "- all numbers of instructions: each guest was {REASON_BOOTED_ONCE}"
         );
         return;
     }
@@ -178,7 +181,7 @@ fn write_invalid_rows(out: &mut String, results: &Results) {
 /// CPUs.
 fn write_instruction_table(out: &mut String, results: &Results, unit: ResultUnit, per_value: bool) {
     let cpus = results.guest_cpu_counts();
-    let mut rows = vec![row(&[""])];
+    let mut rows = vec![make_table_row(&[""])];
     rows[0].extend(cpus.iter().map(|n| format_cpus(*n)));
     for operation in reported_operations(unit) {
         let counts: Vec<_> = cpus
@@ -197,7 +200,7 @@ fn write_instruction_table(out: &mut String, results: &Results, unit: ResultUnit
             None => "-".into(),
         };
         if counts.iter().any(Option::is_some) {
-            let mut cells = row(&[operation.label]);
+            let mut cells = make_table_row(&[operation.label]);
             cells.extend(counts.iter().map(cell));
             rows.push(cells);
         }
@@ -231,10 +234,15 @@ pub fn format_report(results: &Results, bars: &[CheckedBar]) -> String {
     }
     if !results.perf_add_times.is_empty() {
         out.push_str("\nInstructions of one perf_add(), median and least of 41:\n\n");
-        let mut rows = vec![row(&["from instance", "CPUs", "median", "least"])];
+        let mut rows = vec![make_table_row(&[
+            "from instance",
+            "CPUs",
+            "median",
+            "least",
+        ])];
         for adds in &results.perf_add_times {
             let cell = |n: u64| parenthesize_if_invalid(n.to_string(), adds.why_not.as_ref());
-            rows.push(row(&[
+            rows.push(make_table_row(&[
                 &adds.from.to_string(),
                 &adds.cpus.to_string(),
                 &cell(adds.median_ticks()),
@@ -247,13 +255,15 @@ pub fn format_report(results: &Results, bars: &[CheckedBar]) -> String {
     if !results.ratios.is_empty() {
         out.push_str("\nTimes on this machine, as ratios (each the median of 15 runs, which changes from run to run; ns are for scale only):\n\n");
         let what = "a value from the pages against";
-        let mut rows = vec![row(&[what, "ratio", "least", "most", "own ns", "other ns"])];
+        let mut rows = vec![make_table_row(&[
+            what, "ratio", "least", "most", "own ns", "other ns",
+        ])];
         for pair in reported_operations(ResultUnit::Ratio) {
             if let Some(ratio) = results.find_ratio(pair.name) {
                 let (least, most) = ratio.least_and_greatest_ratio();
                 let (ours, theirs) = (ratio.ours_ns, ratio.theirs_ns);
                 let numbers = [ratio.median_ratio(), least, most, ours, theirs];
-                let mut cells = row(&[pair.label]);
+                let mut cells = make_table_row(&[pair.label]);
                 cells.extend(numbers.map(|n| format!("{n:.2}")));
                 rows.push(cells);
             }
@@ -261,7 +271,7 @@ pub fn format_report(results: &Results, bars: &[CheckedBar]) -> String {
         write_table(&mut out, 1, &rows);
     }
     out.push_str("\nBars:\n\n");
-    let mut rows = vec![row(&["what", "must be", "was", ""])];
+    let mut rows = vec![make_table_row(&["what", "must be", "was", ""])];
     for bar in bars {
         let verdict = match bar.verdict {
             Verdict::Met => "met",
@@ -269,7 +279,12 @@ pub fn format_report(results: &Results, bars: &[CheckedBar]) -> String {
             Verdict::DoesNotCount => "DOES NOT COUNT",
             Verdict::NotMeasured => "not measured",
         };
-        rows.push(row(&[&bar.what, &bar.must, &bar.was, verdict]));
+        rows.push(make_table_row(&[
+            &bar.description,
+            &bar.limit_text,
+            &bar.result_text,
+            verdict,
+        ]));
     }
     write_table(&mut out, 4, &rows);
     if !results.failures.is_empty() {

@@ -4,11 +4,13 @@
 
 use serde_derive::Deserialize;
 
-use crate::record::{Failure, InstructionCount, MachineCodeTest, PerfAddTimes, Record, TimeRatio};
+use crate::record::{
+    Failure, InstructionCount, MachineCodeTestResult, PerfAddTimes, Record, TimeRatio,
+};
 use crate::sys::INSTRUCTIONS_PER_NOP_ROUND;
 
 /// The reason why numbers of instructions are not valid after a single boot of the guest.
-pub const BOOTED_ONCE: &str = "booted once";
+pub const REASON_BOOTED_ONCE: &str = "booted once";
 
 /// All measurements, sorted by kind. They can be read from the JSON file of the report.
 #[derive(Debug, Default, Deserialize)]
@@ -18,11 +20,11 @@ pub struct Results {
     /// Durations of single calls of perf_add(), in ticks of the guest's time stamp counter.
     #[serde(rename = "adds")]
     pub perf_add_times: Vec<PerfAddTimes>,
-    /// Ratios of times, measured on this machine.
+    /// Comparisons of the times of two implementations, measured on this machine.
     pub ratios: Vec<TimeRatio>,
     /// Results of tests of the machine code.
     #[serde(rename = "code")]
-    pub code_tests: Vec<MachineCodeTest>,
+    pub machine_code_tests: Vec<MachineCodeTestResult>,
     /// Operations that could not be measured.
     pub failures: Vec<Failure>,
     /// Properties of the machine, such as its kernel.
@@ -59,7 +61,7 @@ impl Results {
                 Record::Count(count) => results.counts.push(count),
                 Record::Adds(adds) => results.perf_add_times.push(adds),
                 Record::Ratio(ratio) => results.ratios.push(ratio),
-                Record::Code(code) => results.code_tests.push(code),
+                Record::Code(code) => results.machine_code_tests.push(code),
                 Record::Failure(failure) => results.failures.push(failure),
                 Record::Place { what, name } => {
                     let property = (what, name);
@@ -79,7 +81,7 @@ impl Results {
         let doubts: Vec<_> = results
             .counts
             .iter()
-            .filter_map(|c| Some((c.clone(), c.why_unreliable()?)))
+            .filter_map(|c| Some((c.clone(), c.find_why_unreliable()?)))
             .collect();
         for (count, why) in doubts {
             results.counts.retain(|c| *c != count);
@@ -138,7 +140,7 @@ impl Results {
                 return Some(format!("{name} is missing"));
             };
             let got = count.instructions();
-            let wrong = got != want as f64 || count.why_unreliable().is_some();
+            let wrong = got != want as f64 || count.find_why_unreliable().is_some();
             wrong.then(|| format!("{name} took {got} ticks instead of {want}"))
         })
     }
@@ -164,16 +166,16 @@ impl Results {
 
     /// Returns the reason why a guest has no result for an operation.
     fn why_missing_in_guest(&self, what: &str, cpus: u32) -> String {
-        self.why_missing(what, |f| f.cpus == cpus)
+        self.find_first_failure_reason(what, |f| f.cpus == cpus)
     }
 
     /// Returns the reason why an operation has no result: the first failure that any guest or the
     /// host has reported.
     pub fn why_not_measured(&self, what: &str) -> String {
-        self.why_missing(what, |_| true)
+        self.find_first_failure_reason(what, |_| true)
     }
 
-    fn why_missing(&self, what: &str, is_here: impl Fn(&Failure) -> bool) -> String {
+    fn find_first_failure_reason(&self, what: &str, is_here: impl Fn(&Failure) -> bool) -> String {
         let of = |what: &str| {
             let mut failures = self.failures.iter();
             failures.find(|f| f.what == what && is_here(f))
@@ -201,7 +203,7 @@ fn why_boots_differ(
     find: impl FnOnce(&Results) -> Option<String>,
 ) -> Option<String> {
     let Some(again) = again else {
-        return Some(BOOTED_ONCE.into());
+        return Some(REASON_BOOTED_ONCE.into());
     };
     match find(again) {
         Some(second) if second == first => None,

@@ -39,7 +39,7 @@ pub fn start_counting_context(counters: u16) -> io::Result<Context> {
 pub trait AlternatingSets: Sized {
     /// The end of the name of the timer callback that ends turns. The name of a callback in a
     /// module ends with the name of the module, in brackets.
-    const CALLBACK: &'static str;
+    const TIMER_CALLBACK_NAME: &'static str;
 
     /// Creates the two sets and starts counting.
     fn new() -> io::Result<Self>;
@@ -55,7 +55,7 @@ pub struct TwoEventSets(Context);
 
 impl AlternatingSets for TwoEventSets {
     // perfmon.ko has only one timer function.
-    const CALLBACK: &'static str = " [perfmon]";
+    const TIMER_CALLBACK_NAME: &'static str = " [perfmon]";
 
     fn new() -> io::Result<Self> {
         let context = Context::create(Scope::Thread)?;
@@ -96,7 +96,7 @@ impl AlternatingSets for TwoEventSets {
 pub struct TwoPerfGroups([PerfGroup; 2]);
 
 impl AlternatingSets for TwoPerfGroups {
-    const CALLBACK: &'static str = "perf_mux_hrtimer_handler";
+    const TIMER_CALLBACK_NAME: &'static str = "perf_mux_hrtimer_handler";
 
     fn new() -> io::Result<Self> {
         std::fs::write(
@@ -124,8 +124,8 @@ impl AlternatingSets for TwoPerfGroups {
 
 /// The calling thread and its partner.
 pub struct PingPong {
-    to_partner: File,
-    from_partner: File,
+    pipe_to_partner: File,
+    pipe_from_partner: File,
     partner_thread: Option<JoinHandle<io::Result<()>>>,
 }
 
@@ -151,8 +151,8 @@ impl PingPong {
             Ok(())
         });
         let mut pair = Self {
-            to_partner: to,
-            from_partner: from,
+            pipe_to_partner: to,
+            pipe_from_partner: from,
             partner_thread: Some(partner),
         };
         // The partner answers the first byte only if `counted` has succeeded. If `counted` fails,
@@ -166,13 +166,13 @@ impl PingPong {
 
     /// Causes two switches: to the partner thread and back.
     pub fn switch_to_partner_and_back(&mut self) -> io::Result<()> {
-        self.to_partner.write_all(&[0])?;
-        self.from_partner.read_exact(&mut [0])
+        self.pipe_to_partner.write_all(&[0])?;
+        self.pipe_from_partner.read_exact(&mut [0])
     }
 
     /// Tells the partner thread to end, and waits until it has ended.
     pub fn end_partner(mut self) -> io::Result<()> {
-        drop(self.to_partner);
+        drop(self.pipe_to_partner);
         match self.partner_thread.take().map(JoinHandle::join) {
             Some(Ok(result)) => result,
             _ => Ok(()),

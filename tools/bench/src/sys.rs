@@ -254,7 +254,7 @@ impl BpfPerCpuArray {
 
 /// A BPF program that runs at each hit of a tracepoint. Dropping the value detaches the program.
 pub struct AttachedBpfProgram {
-    _link: OwnedFd,
+    _tracepoint_link: OwnedFd,
 }
 
 impl AttachedBpfProgram {
@@ -276,7 +276,7 @@ impl AttachedBpfProgram {
         let name = name.as_bytes_with_nul();
         let mut attr = [name.as_ptr() as u64, program.as_raw_fd() as u64];
         Ok(Self {
-            _link: fd_from_syscall_result(call_bpf(BPF_RAW_TRACEPOINT_OPEN, &mut attr))?,
+            _tracepoint_link: fd_from_syscall_result(call_bpf(BPF_RAW_TRACEPOINT_OPEN, &mut attr))?,
         })
     }
 }
@@ -358,7 +358,7 @@ impl CounterCacheLines {
 
     /// Executes the instruction of `perf_counter_add()` once for the value in each cache line.
     #[inline(always)]
-    pub fn add_to_each(&mut self) {
+    pub fn add_to_each_line(&mut self) {
         update_each_line!("addq {d}, %gs:({p})");
     }
 
@@ -366,14 +366,14 @@ impl CounterCacheLines {
     /// first instruction begins an update by adding to the seqflag, the second adds to the value,
     /// and the third ends the update by adding to the seqflag.
     #[inline(always)]
-    pub fn add_with_seqflag_to_each(&mut self) {
+    pub fn add_with_seqflag_to_each_line(&mut self) {
         update_each_line!("incq %gs:({f})", "addq {d}, %gs:({p})", "addq $65535, %gs:({f})"; f);
     }
 
     /// Executes the locked instruction that a counter shared by all CPUs would need, once for the
     /// value in each cache line.
     #[inline(always)]
-    pub fn add_locked_to_each(&mut self) {
+    pub fn add_locked_to_each_line(&mut self) {
         update_each_line!("lock addq {d}, %gs:({p})");
     }
 }

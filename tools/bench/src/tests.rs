@@ -4,11 +4,13 @@
 
 use serde_json::Value;
 
-use crate::bars::{check_bars, exit_status, CheckedBar, Measured, MeasuredParts, Verdict, BARS};
+use crate::bars::{
+    check_bars, exit_status, BarMeasurement, CheckedBar, MeasuredParts, Verdict, BARS,
+};
 use crate::operations::{Operation, OPERATIONS};
-use crate::record::{Failure, InstructionCount, MachineCodeTest, PerfAddTimes, Record};
+use crate::record::{Failure, InstructionCount, MachineCodeTestResult, PerfAddTimes, Record};
 use crate::report::{format_report, from_json, to_json};
-use crate::results::{Results, BOOTED_ONCE};
+use crate::results::{Results, REASON_BOOTED_ONCE};
 use crate::sample::SAMPLE_PERIOD_INSTRUCTIONS;
 
 fn count_record(operation: &str, cpus: u32, values: u64, each: u64) -> Record {
@@ -75,7 +77,7 @@ fn find_count<'a>(records: &'a mut [Record], operation: &str) -> &'a mut Instruc
 }
 
 /// Returns the records of a guest with 1 CPU in which one operation has the cost `each`.
-fn records_with_cost(operation: &str, each: u64) -> Vec<Record> {
+fn guest_records_with_cost(operation: &str, each: u64) -> Vec<Record> {
     let mut records = guest_records(1);
     find_count(&mut records, operation).ticks = [100 + 4 * each, 100 + 16 * each];
     records
@@ -92,8 +94,8 @@ struct Report {
 
 /// Reports the results of one boot of the guests, or of two boots, with the test of the machine
 /// code.
-fn report_boots(mut first: Vec<Record>, second: Option<Vec<Record>>) -> Report {
-    first.push(Record::Code(MachineCodeTest {
+fn make_report_of_boots(mut first: Vec<Record>, second: Option<Vec<Record>>) -> Report {
+    first.push(Record::Code(MachineCodeTestResult {
         test: "0.8 a group of two writes four times".into(),
         ok: true,
     }));
@@ -119,18 +121,18 @@ fn report_boots(mut first: Vec<Record>, second: Option<Vec<Record>>) -> Report {
     }
 }
 
-fn report_two_equal_boots(records: Vec<Record>) -> Report {
-    report_boots(records.clone(), Some(records))
+fn make_report_of_equal_boots(records: Vec<Record>) -> Report {
+    make_report_of_boots(records.clone(), Some(records))
 }
 
 impl Report {
     fn unmet_bars(&self) -> Vec<&str> {
         let bad = self.bars.iter().filter(|b| b.verdict != Verdict::Met);
-        bad.map(|bar| &*bar.what).collect()
+        bad.map(|bar| &*bar.description).collect()
     }
 
     /// Returns the reason why a row of the guest with 1 CPU is not valid, or `None`.
-    fn why_not(&self, operation: &str) -> Option<&str> {
+    fn why_row_is_invalid(&self, operation: &str) -> Option<&str> {
         let count = self.results.find_count(operation, 1).expect("the row");
         let rows = self.json["counts"].as_array().expect("rows");
         let row = rows.iter().find(|row| row["operation"] == operation);
@@ -143,8 +145,8 @@ impl Report {
 
 #[test]
 fn row_is_valid_if_two_boots_agree() {
-    let report = report_two_equal_boots(guest_records(1));
-    assert_eq!(report.why_not("turns_context"), None);
+    let report = make_report_of_equal_boots(guest_records(1));
+    assert_eq!(report.why_row_is_invalid("turns_context"), None);
     assert!(report.text.contains(" 1000 |"), "{}", report.text);
     assert!(!report.text.contains("Not the same in two boots"));
     // Two boots agree if they gave the same results, even if they ran windows of different sizes or
@@ -152,20 +154,20 @@ fn row_is_valid_if_two_boots_agree() {
     let mut second = guest_records(1);
     let count = find_count(&mut second, "event");
     (count.operations, count.ticks, count.agree) = ([1, 3], [70, 190], [12, 13]);
-    let report = report_boots(guest_records(1), Some(second));
-    assert_eq!(report.why_not("event"), None);
+    let report = make_report_of_boots(guest_records(1), Some(second));
+    assert_eq!(report.why_row_is_invalid("event"), None);
 }
 
 #[test]
 fn row_that_differs_by_one_instruction_is_invalid() {
-    let second = records_with_cost("turns_context", 1_001);
-    let report = report_boots(guest_records(1), Some(second));
+    let second = guest_records_with_cost("turns_context", 1_001);
+    let report = make_report_of_boots(guest_records(1), Some(second));
     let why = "1000 and 1001 in two boots";
-    assert_eq!(report.why_not("turns_context"), Some(why));
+    assert_eq!(report.why_row_is_invalid("turns_context"), Some(why));
     assert!(report.text.contains(" (1000) |"), "{}", report.text);
     let line = format!("\n- turns_context at 1 CPU: {why}\n");
     assert!(report.text.contains(&line), "{}", report.text);
-    assert_eq!(report.why_not("turns_perf"), None);
+    assert_eq!(report.why_row_is_invalid("turns_perf"), None);
     assert!(!report.text.contains("(2000)"), "{}", report.text);
 }
 
@@ -174,15 +176,18 @@ fn rows_of_guests_with_equal_cpus_are_compared() {
     let mut other = guest_records(2);
     find_count(&mut other, "event").ticks[1] += 12;
     let first = [guest_records(1), other.clone()].concat();
-    let report = report_boots(first, Some([other, guest_records(1)].concat()));
+    let report = make_report_of_boots(first, Some([other, guest_records(1)].concat()));
     assert!(report.results.counts.iter().all(|c| c.why_not.is_none()));
 }
 
 #[test]
 fn row_missing_in_the_second_boot_is_invalid() {
     let why = |second| {
-        let report = report_boots(guest_records(1), Some(second));
-        report.why_not("event").expect("a reason").to_owned()
+        let report = make_report_of_boots(guest_records(1), Some(second));
+        report
+            .why_row_is_invalid("event")
+            .expect("a reason")
+            .to_owned()
     };
     let mut second = guest_records(1);
     second.retain(|r| !matches!(r, Record::Count(c) if c.operation == "event"));
@@ -191,17 +196,17 @@ fn row_missing_in_the_second_boot_is_invalid() {
     let mut second = guest_records(1);
     find_count(&mut second, "event").agree = [41, 9];
     assert!(why(second).ends_with("only 9 of 41 windows agree"));
-    let said = why(records_with_cost("self_check", 1001));
+    let said = why(guest_records_with_cost("self_check", 1001));
     assert!(said.contains("self_check took 1001 ticks instead of 1000"));
 }
 
 #[test]
 fn no_row_or_bar_counts_after_one_boot() {
     let records = [guest_records(1), vec![adds_record(2192)]].concat();
-    let report = report_boots(records, None);
-    assert_eq!(report.why_not("event"), Some(BOOTED_ONCE));
+    let report = make_report_of_boots(records, None);
+    assert_eq!(report.why_row_is_invalid("event"), Some(REASON_BOOTED_ONCE));
     let adds = &report.results.perf_add_times[0];
-    assert_eq!(adds.why_not.as_deref(), Some(BOOTED_ONCE));
+    assert_eq!(adds.why_not.as_deref(), Some(REASON_BOOTED_ONCE));
     assert!(report.text.contains("(2000)"), "{}", report.text);
     assert!(report.text.contains("each guest was booted once"));
     let mut verdicts = report.bars.iter().map(|bar| bar.verdict);
@@ -213,7 +218,7 @@ fn no_row_or_bar_counts_after_one_boot() {
 fn medians_and_minima_of_perf_add_are_compared() {
     let why = |first, second| {
         let boot = |last| [guest_records(1), vec![adds_record(last)]].concat();
-        let mut report = report_boots(boot(first), Some(boot(second)));
+        let mut report = make_report_of_boots(boot(first), Some(boot(second)));
         report.results.perf_add_times.remove(0).why_not
     };
     assert_eq!(why(3000, 4000), None);
@@ -225,7 +230,7 @@ fn medians_and_minima_of_perf_add_are_compared() {
 
 #[test]
 fn exit_status_is_0_if_all_bars_are_met() {
-    let report = report_two_equal_boots([guest_records(1), guest_records(2)].concat());
+    let report = make_report_of_equal_boots([guest_records(1), guest_records(2)].concat());
     assert_eq!((report.status, report.unmet_bars()), (0, vec![]));
 }
 
@@ -240,7 +245,7 @@ fn bar_missed_by_one_instruction_gives_status_1() {
         ),
         ("turns_context", 2_000, "a switch of two event sets"),
     ] {
-        let report = report_two_equal_boots(records_with_cost(operation, each));
+        let report = make_report_of_equal_boots(guest_records_with_cost(operation, each));
         let bad = report.unmet_bars();
         assert_eq!((report.status, bad.len()), (1, 1), "{operation}");
         assert!(bad[0].starts_with(bar), "{operation}: {}", bad[0]);
@@ -249,7 +254,7 @@ fn bar_missed_by_one_instruction_gives_status_1() {
 
 #[test]
 fn guest_whose_clock_is_wrong_has_no_results() {
-    let report = report_two_equal_boots(records_with_cost("self_check", 1001));
+    let report = make_report_of_equal_boots(guest_records_with_cost("self_check", 1001));
     assert_eq!((report.status, report.unmet_bars().len()), (2, 18));
 }
 
@@ -257,7 +262,7 @@ fn guest_whose_clock_is_wrong_has_no_results() {
 fn operation_with_disagreeing_windows_is_not_measured() {
     let mut records = guest_records(1);
     find_count(&mut records, "inline_add").agree = [41, 9];
-    let report = report_two_equal_boots(records);
+    let report = make_report_of_equal_boots(records);
     let bad = vec!["perf_counter_add, inline, C"];
     assert_eq!((report.status, report.unmet_bars()), (2, bad));
 }
@@ -266,19 +271,19 @@ fn operation_with_disagreeing_windows_is_not_measured() {
 fn read_cost_that_grows_with_cpus_misses_the_bar() {
     let mut other = guest_records(8);
     find_count(&mut other, "snapshot").ticks = [0, 12 * 23_000];
-    let report = report_two_equal_boots([guest_records(1), other].concat());
+    let report = make_report_of_equal_boots([guest_records(1), other].concat());
     assert_eq!((report.status, report.unmet_bars().len()), (1, 1));
 }
 
 #[test]
 fn bar_counts_if_two_boots_have_the_same_verdict() {
     let check = |first, second| {
-        let boot = |each| records_with_cost("turns_context", each);
-        let report = report_boots(boot(first), Some(boot(second)));
+        let boot = |each| guest_records_with_cost("turns_context", each);
+        let report = make_report_of_boots(boot(first), Some(boot(second)));
         let mut bars = report.bars.into_iter();
-        let bar = bars.find(|bar| bar.what.starts_with("a switch of two event sets"));
+        let bar = bars.find(|bar| bar.description.starts_with("a switch of two event sets"));
         let bar = bar.expect("the bar about turns");
-        (bar.verdict, bar.was, report.status)
+        (bar.verdict, bar.result_text, report.status)
     };
     let (verdict, was, _) = check(1_000, 1_010);
     assert_eq!(verdict, Verdict::Met);
@@ -297,28 +302,28 @@ fn bar_counts_if_two_boots_have_the_same_verdict() {
 
 #[test]
 fn exit_status_is_1_if_any_bar_is_missed() {
-    let first = records_with_cost("event", 61);
+    let first = guest_records_with_cost("event", 61);
     let mut second = first.clone();
     second.retain(|r| !matches!(r, Record::Count(c) if c.operation == "turns_context"));
-    let report = report_boots(first, Some(second));
+    let report = make_report_of_boots(first, Some(second));
     assert_eq!((report.status, report.unmet_bars().len()), (1, 2));
 }
 
 #[test]
 fn failure_in_any_boot_gives_status_2() {
     let failed = |what, cpus| [guest_records(1), vec![failure_record(what, cpus)]].concat();
-    let report = report_boots(guest_records(1), Some(failed("bpf_lookup", 1)));
+    let report = make_report_of_boots(guest_records(1), Some(failed("bpf_lookup", 1)));
     assert_eq!((report.status, report.unmet_bars()), (2, vec![]));
-    let report = report_boots(failed("bpf_batch_key", 0), Some(guest_records(1)));
+    let report = make_report_of_boots(failed("bpf_batch_key", 0), Some(guest_records(1)));
     assert_eq!((report.status, report.unmet_bars()), (2, vec![]));
 }
 
 #[test]
 fn bars_limit_only_operations_in_the_table() {
-    let names = BARS.iter().flat_map(|bar| match bar.measured {
-        Measured::Ratio(name, _) => vec![name],
-        Measured::Costs(pairs, _) => pairs.iter().flat_map(|(a, b)| [*a, *b]).collect(),
-        Measured::GroupUpdate => vec!["group_1", "group_8"],
+    let names = BARS.iter().flat_map(|bar| match bar.measurement {
+        BarMeasurement::Ratio(name, _) => vec![name],
+        BarMeasurement::Costs(pairs, _) => pairs.iter().flat_map(|(a, b)| [*a, *b]).collect(),
+        BarMeasurement::GroupUpdate => vec!["group_1", "group_8"],
     });
     for name in names.filter(|name| !name.is_empty()) {
         assert!(OPERATIONS.iter().any(|row| row.name == name), "{name}");

@@ -14,7 +14,7 @@ use crate::sys::{AttachedBpfProgram, BpfMap, PerfRing};
 
 /// The operation that is observed.
 #[derive(Clone, Copy)]
-pub enum ObservedJob {
+pub enum KernelOperation {
     /// A system call, observed at entry and exit.
     Calls,
     /// A switch of threads, observed at wakeup and switch.
@@ -23,7 +23,7 @@ pub enum ObservedJob {
     Interrupts,
 }
 
-impl ObservedJob {
+impl KernelOperation {
     /// Returns the two tracepoints of the operation.
     fn tracepoints(self) -> [(&'static str, &'static str); 2] {
         match self {
@@ -41,7 +41,7 @@ impl ObservedJob {
 #[derive(Clone, Copy)]
 pub struct ObservingTool {
     /// Starts to observe the operation. Dropping the returned value ends the observation.
-    pub start: fn(ObservedJob) -> io::Result<Box<dyn Any>>,
+    pub start: fn(KernelOperation) -> io::Result<Box<dyn Any>>,
     /// Maximum number of operations in a window.
     pub max_window_operations: u32,
 }
@@ -52,16 +52,20 @@ pub struct ObservingTool {
 const OPERATIONS_PER_RING_PAGE: u32 = 8;
 
 /// Calls empty probes of bench.ko at each operation.
-pub const EMPTY_PROBES: ObservingTool = new_tool(attach_empty_probes, MAX_OPERATIONS_PER_WINDOW);
+pub const EMPTY_PROBES_TOOL: ObservingTool =
+    new_observing_tool(attach_empty_probes, MAX_OPERATIONS_PER_WINDOW);
 /// Observes operations with ftrace, which records into a ring.
-pub const FTRACE_TOOL: ObservingTool = new_tool(start_ftrace, OPERATIONS_PER_RING_PAGE);
+pub const FTRACE_TOOL: ObservingTool =
+    new_observing_tool(enable_ftrace_events, OPERATIONS_PER_RING_PAGE);
 /// Observes operations with perf, which records into a ring that is overwritten.
-pub const PERF_TOOL: ObservingTool = new_tool(start_perf, OPERATIONS_PER_RING_PAGE);
+pub const PERF_TOOL: ObservingTool =
+    new_observing_tool(open_perf_tracepoint_rings, OPERATIONS_PER_RING_PAGE);
 /// Observes operations with BPF programs that add up times.
-pub const BPF_TOOL: ObservingTool = new_tool(start_bpf, MAX_OPERATIONS_PER_WINDOW);
+pub const BPF_TOOL: ObservingTool =
+    new_observing_tool(attach_timing_bpf_programs, MAX_OPERATIONS_PER_WINDOW);
 
-const fn new_tool(
-    start: fn(ObservedJob) -> io::Result<Box<dyn Any>>,
+const fn new_observing_tool(
+    start: fn(KernelOperation) -> io::Result<Box<dyn Any>>,
     max_window_operations: u32,
 ) -> ObservingTool {
     ObservingTool {
@@ -70,11 +74,11 @@ const fn new_tool(
     }
 }
 
-/// A setting of tracefs. Dropping a `TemporarySetting` writes `off_value` to the file of the
+/// A setting of tracefs. Dropping a `TemporarySetting` writes `value_after_drop` to the file of the
 /// setting, which resets the setting.
 struct TemporarySetting {
     path: String,
-    off_value: &'static str,
+    value_after_drop: &'static str,
 }
 
 impl TemporarySetting {
@@ -82,14 +86,14 @@ impl TemporarySetting {
         fs::write(&path, on)?;
         Ok(Self {
             path,
-            off_value: off,
+            value_after_drop: off,
         })
     }
 }
 
 impl Drop for TemporarySetting {
     fn drop(&mut self) {
-        if let Err(error) = fs::write(&self.path, self.off_value) {
+        if let Err(error) = fs::write(&self.path, self.value_after_drop) {
             eprintln!("bench: {}: {error}", self.path);
         }
     }
@@ -97,17 +101,17 @@ impl Drop for TemporarySetting {
 
 const TRACEFS_DIRECTORY: &str = "/sys/kernel/tracing";
 
-fn attach_empty_probes(job: ObservedJob) -> io::Result<Box<dyn Any>> {
+fn attach_empty_probes(job: KernelOperation) -> io::Result<Box<dyn Any>> {
     let which = match job {
-        ObservedJob::Switches => "7",
-        ObservedJob::Calls => "24",
-        ObservedJob::Interrupts => "96",
+        KernelOperation::Switches => "7",
+        KernelOperation::Calls => "24",
+        KernelOperation::Interrupts => "96",
     };
     let path = "/sys/module/bench/parameters/probes".into();
     Ok(Box::new(TemporarySetting::new(path, which, "0")?))
 }
 
-fn start_ftrace(job: ObservedJob) -> io::Result<Box<dyn Any>> {
+fn enable_ftrace_events(job: KernelOperation) -> io::Result<Box<dyn Any>> {
     let on = |(system, name)| {
         let path = format!("{TRACEFS_DIRECTORY}/events/{system}/{name}/enable");
         TemporarySetting::new(path, "1", "0")
@@ -116,7 +120,7 @@ fn start_ftrace(job: ObservedJob) -> io::Result<Box<dyn Any>> {
     Ok(Box::new(all?))
 }
 
-fn start_perf(job: ObservedJob) -> io::Result<Box<dyn Any>> {
+fn open_perf_tracepoint_rings(job: KernelOperation) -> io::Result<Box<dyn Any>> {
     let on = |(system, name)| {
         let path = format!("{TRACEFS_DIRECTORY}/events/{system}/{name}/id");
         let id = fs::read_to_string(path)?.trim().parse();
@@ -126,13 +130,13 @@ fn start_perf(job: ObservedJob) -> io::Result<Box<dyn Any>> {
     Ok(Box::new(all?))
 }
 
-fn start_bpf(job: ObservedJob) -> io::Result<Box<dyn Any>> {
+fn attach_timing_bpf_programs(job: KernelOperation) -> io::Result<Box<dyn Any>> {
     // Enable the JIT compiler, because it is enabled by default on most systems.
     let _ = fs::write("/proc/sys/net/core/bpf_jit_enable", "1");
     let here = BpfMap::per_cpu(24, 1)?;
     let [(_, first), (_, second)] = job.tracepoints();
     match job {
-        ObservedJob::Switches => {
+        KernelOperation::Switches => {
             let tasks = BpfMap::hash_with_u64_keys(24)?;
             let all = [
                 AttachedBpfProgram::new(&build_wakeup_program(&tasks), first)?,
@@ -156,29 +160,29 @@ struct BpfProgramBuilder(Vec<u64>);
 
 /// A jump whose target is not known yet. The number is the index of the instruction that follows
 /// the jump.
-struct PendingJump(usize);
+struct JumpWithoutTarget(usize);
 
 const BPF_NOEXIST: i32 = 1;
 
 // Opcodes of BPF instructions with 64-bit operands.
-const ADD_NUMBER: u8 = 0x07;
-const ADD: u8 = 0x0f;
-const JUMP_IF_ZERO: u8 = 0x15;
-const LOAD_MAP: u8 = 0x18;
-const SUB: u8 = 0x1f;
-const JUMP_UNLESS_ZERO: u8 = 0x55;
-const LOAD: u8 = 0x79;
-const STORE_NUMBER: u8 = 0x7a;
-const STORE: u8 = 0x7b;
-const CALL: u8 = 0x85;
-const EXIT: u8 = 0x95;
-const SET_NUMBER: u8 = 0xb7;
-const COPY: u8 = 0xbf;
+const BPF_ADD_NUMBER: u8 = 0x07;
+const BPF_ADD: u8 = 0x0f;
+const BPF_JUMP_IF_ZERO: u8 = 0x15;
+const BPF_LOAD_MAP: u8 = 0x18;
+const BPF_SUB: u8 = 0x1f;
+const BPF_JUMP_UNLESS_ZERO: u8 = 0x55;
+const BPF_LOAD: u8 = 0x79;
+const BPF_STORE_NUMBER: u8 = 0x7a;
+const BPF_STORE: u8 = 0x7b;
+const BPF_CALL: u8 = 0x85;
+const BPF_EXIT: u8 = 0x95;
+const BPF_SET_NUMBER: u8 = 0xb7;
+const BPF_COPY: u8 = 0xbf;
 
-// Functions that CALL calls; register r0 then holds the result.
-const MAP_LOOKUP_ELEM: i32 = 1;
-const MAP_UPDATE_ELEM: i32 = 2;
-const KTIME_GET_NS: i32 = 5;
+// Functions that BPF_CALL calls; register r0 then holds the result.
+const BPF_FUNC_MAP_LOOKUP_ELEM: i32 = 1;
+const BPF_FUNC_MAP_UPDATE_ELEM: i32 = 2;
+const BPF_FUNC_KTIME_GET_NS: i32 = 5;
 
 impl BpfProgramBuilder {
     /// Adds an instruction with the opcode `code`, the registers `to` and `from`, an offset in
@@ -195,34 +199,34 @@ impl BpfProgramBuilder {
 
     /// Sets r1 to a map, and r2 to the address of the key at the end of the stack.
     fn set_map_and_key(&mut self, map: &BpfMap) {
-        self.push(LOAD_MAP, 1, 1, 0, map.fd_number() as i32);
+        self.push(BPF_LOAD_MAP, 1, 1, 0, map.fd_number() as i32);
         self.push(0, 0, 0, 0, 0);
-        self.push(COPY, 2, 10, 0, 0);
-        self.push(ADD_NUMBER, 2, 0, 0, -8);
+        self.push(BPF_COPY, 2, 10, 0, 0);
+        self.push(BPF_ADD_NUMBER, 2, 0, 0, -8);
     }
 
     /// Looks up the key at the end of the stack: r0 then holds the address of the value, or 0.
     fn lookup_stack_key(&mut self, map: &BpfMap) {
         self.set_map_and_key(map);
-        self.push(CALL, 0, 0, 0, MAP_LOOKUP_ELEM);
+        self.push(BPF_CALL, 0, 0, 0, BPF_FUNC_MAP_LOOKUP_ELEM);
     }
 
-    fn jump(&mut self, code: u8, register: u8) -> PendingJump {
+    fn push_jump(&mut self, code: u8, register: u8) -> JumpWithoutTarget {
         self.push(code, register, 0, 0, 0);
-        PendingJump(self.0.len())
+        JumpWithoutTarget(self.0.len())
     }
 
     /// Sets the target of `jump` to the instruction that is pushed next.
-    fn set_jump_target(&mut self, jump: PendingJump) {
+    fn set_jump_target(&mut self, jump: JumpWithoutTarget) {
         let by = self.0.len().wrapping_sub(jump.0) as u16;
         if let Some(jump) = self.0.get_mut(jump.0.wrapping_sub(1)) {
             *jump |= u64::from(by) << 16;
         }
     }
 
-    fn return_zero(mut self) -> Vec<u64> {
-        self.push(SET_NUMBER, 0, 0, 0, 0);
-        self.push(EXIT, 0, 0, 0, 0);
+    fn finish_with_return_zero(mut self) -> Vec<u64> {
+        self.push(BPF_SET_NUMBER, 0, 0, 0, 0);
+        self.push(BPF_EXIT, 0, 0, 0, 0);
         self.0
     }
 }
@@ -238,34 +242,34 @@ fn build_program_on_cpu_value(
     body: impl FnOnce(&mut BpfProgramBuilder),
 ) -> Vec<u64> {
     let mut p = BpfProgramBuilder::default();
-    p.push(STORE_NUMBER, 10, 0, -8, 0);
+    p.push(BPF_STORE_NUMBER, 10, 0, -8, 0);
     p.lookup_stack_key(here);
-    let none = p.jump(JUMP_IF_ZERO, 0);
-    p.push(COPY, 6, 0, 0, 0);
-    p.push(CALL, 0, 0, 0, KTIME_GET_NS);
+    let none = p.push_jump(BPF_JUMP_IF_ZERO, 0);
+    p.push(BPF_COPY, 6, 0, 0, 0);
+    p.push(BPF_CALL, 0, 0, 0, BPF_FUNC_KTIME_GET_NS);
     body(&mut p);
     p.set_jump_target(none);
-    p.return_zero()
+    p.finish_with_return_zero()
 }
 
 /// Returns the BPF program for the tracepoint at the entry of a system call or interrupt. The
 /// program stores the time of the entry in this CPU's value of the map.
 fn build_entry_program(here: &BpfMap) -> Vec<u64> {
-    build_program_on_cpu_value(here, |p| p.push(STORE, 6, 0, 0, 0))
+    build_program_on_cpu_value(here, |p| p.push(BPF_STORE, 6, 0, 0, 0))
 }
 
 /// Returns the BPF program for the tracepoint at the exit of a system call or interrupt. The
 /// program adds the time since the entry to a sum, and counts the system call or interrupt.
 fn build_exit_program(here: &BpfMap) -> Vec<u64> {
     build_program_on_cpu_value(here, |p| {
-        p.push(LOAD, 1, 6, 0, 0);
-        p.push(SUB, 0, 1, 0, 0);
-        p.push(LOAD, 1, 6, 8, 0);
-        p.push(ADD, 1, 0, 0, 0);
-        p.push(STORE, 6, 1, 8, 0);
-        p.push(LOAD, 1, 6, 16, 0);
-        p.push(ADD_NUMBER, 1, 0, 0, 1);
-        p.push(STORE, 6, 1, 16, 0);
+        p.push(BPF_LOAD, 1, 6, 0, 0);
+        p.push(BPF_SUB, 0, 1, 0, 0);
+        p.push(BPF_LOAD, 1, 6, 8, 0);
+        p.push(BPF_ADD, 1, 0, 0, 0);
+        p.push(BPF_STORE, 6, 1, 8, 0);
+        p.push(BPF_LOAD, 1, 6, 16, 0);
+        p.push(BPF_ADD_NUMBER, 1, 0, 0, 1);
+        p.push(BPF_STORE, 6, 1, 16, 0);
     })
 }
 
@@ -274,15 +278,15 @@ fn build_exit_program(here: &BpfMap) -> Vec<u64> {
 /// task.
 fn build_wakeup_program(tasks: &BpfMap) -> Vec<u64> {
     let mut p = BpfProgramBuilder::default();
-    p.push(LOAD, 1, 1, 0, 0);
-    p.push(STORE, 10, 1, -8, 0);
+    p.push(BPF_LOAD, 1, 1, 0, 0);
+    p.push(BPF_STORE, 10, 1, -8, 0);
     p.lookup_stack_key(tasks);
-    let none = p.jump(JUMP_IF_ZERO, 0);
-    p.push(COPY, 6, 0, 0, 0);
-    p.push(CALL, 0, 0, 0, KTIME_GET_NS);
-    p.push(STORE, 6, 0, 0, 0);
+    let none = p.push_jump(BPF_JUMP_IF_ZERO, 0);
+    p.push(BPF_COPY, 6, 0, 0, 0);
+    p.push(BPF_CALL, 0, 0, 0, BPF_FUNC_KTIME_GET_NS);
+    p.push(BPF_STORE, 6, 0, 0, 0);
     p.set_jump_target(none);
-    p.return_zero()
+    p.finish_with_return_zero()
 }
 
 /// Returns the BPF program for the tracepoint `sched_switch`. The second argument of the program is
@@ -291,63 +295,63 @@ fn build_wakeup_program(tasks: &BpfMap) -> Vec<u64> {
 /// latency.
 fn build_switch_program(here: &BpfMap, tasks: &BpfMap) -> Vec<u64> {
     let mut p = BpfProgramBuilder::default();
-    p.push(COPY, 9, 1, 0, 0);
-    p.push(CALL, 0, 0, 0, KTIME_GET_NS);
-    p.push(COPY, 8, 0, 0, 0);
-    p.push(STORE_NUMBER, 10, 0, -8, 0);
+    p.push(BPF_COPY, 9, 1, 0, 0);
+    p.push(BPF_CALL, 0, 0, 0, BPF_FUNC_KTIME_GET_NS);
+    p.push(BPF_COPY, 8, 0, 0, 0);
+    p.push(BPF_STORE_NUMBER, 10, 0, -8, 0);
     p.lookup_stack_key(here);
-    let nowhere = p.jump(JUMP_IF_ZERO, 0);
-    p.push(COPY, 7, 8, 0, 0);
-    p.push(LOAD, 1, 0, 0, 0);
-    p.push(SUB, 7, 1, 0, 0);
-    p.push(STORE, 0, 8, 0, 0);
-    p.push(LOAD, 1, 9, 8, 0);
-    p.push(STORE, 10, 1, -8, 0);
+    let nowhere = p.push_jump(BPF_JUMP_IF_ZERO, 0);
+    p.push(BPF_COPY, 7, 8, 0, 0);
+    p.push(BPF_LOAD, 1, 0, 0, 0);
+    p.push(BPF_SUB, 7, 1, 0, 0);
+    p.push(BPF_STORE, 0, 8, 0, 0);
+    p.push(BPF_LOAD, 1, 9, 8, 0);
+    p.push(BPF_STORE, 10, 1, -8, 0);
     p.lookup_stack_key(tasks);
-    let none = p.jump(JUMP_IF_ZERO, 0);
-    p.push(LOAD, 1, 0, 8, 0);
-    p.push(ADD, 1, 7, 0, 0);
-    p.push(STORE, 0, 1, 8, 0);
+    let none = p.push_jump(BPF_JUMP_IF_ZERO, 0);
+    p.push(BPF_LOAD, 1, 0, 8, 0);
+    p.push(BPF_ADD, 1, 7, 0, 0);
+    p.push(BPF_STORE, 0, 1, 8, 0);
     p.set_jump_target(none);
-    p.push(LOAD, 1, 9, 16, 0);
-    p.push(STORE, 10, 1, -8, 0);
+    p.push(BPF_LOAD, 1, 9, 16, 0);
+    p.push(BPF_STORE, 10, 1, -8, 0);
     p.lookup_stack_key(tasks);
-    let known = p.jump(JUMP_UNLESS_ZERO, 0);
+    let known = p.push_jump(BPF_JUMP_UNLESS_ZERO, 0);
     for place in [-32, -24, -16] {
-        p.push(STORE_NUMBER, 10, 0, place, 0);
+        p.push(BPF_STORE_NUMBER, 10, 0, place, 0);
     }
     p.set_map_and_key(tasks);
-    p.push(COPY, 3, 10, 0, 0);
-    p.push(ADD_NUMBER, 3, 0, 0, -32);
-    p.push(SET_NUMBER, 4, 0, 0, BPF_NOEXIST);
-    p.push(CALL, 0, 0, 0, MAP_UPDATE_ELEM);
-    p.push(SET_NUMBER, 0, 0, 0, 0);
-    p.push(EXIT, 0, 0, 0, 0);
+    p.push(BPF_COPY, 3, 10, 0, 0);
+    p.push(BPF_ADD_NUMBER, 3, 0, 0, -32);
+    p.push(BPF_SET_NUMBER, 4, 0, 0, BPF_NOEXIST);
+    p.push(BPF_CALL, 0, 0, 0, BPF_FUNC_MAP_UPDATE_ELEM);
+    p.push(BPF_SET_NUMBER, 0, 0, 0, 0);
+    p.push(BPF_EXIT, 0, 0, 0, 0);
     p.set_jump_target(known);
-    p.push(LOAD, 1, 0, 0, 0);
-    let not_woken = p.jump(JUMP_IF_ZERO, 1);
-    p.push(SUB, 8, 1, 0, 0);
-    p.push(LOAD, 1, 0, 16, 0);
-    p.push(ADD, 1, 8, 0, 0);
-    p.push(STORE, 0, 1, 16, 0);
-    p.push(STORE_NUMBER, 0, 0, 0, 0);
+    p.push(BPF_LOAD, 1, 0, 0, 0);
+    let not_woken = p.push_jump(BPF_JUMP_IF_ZERO, 1);
+    p.push(BPF_SUB, 8, 1, 0, 0);
+    p.push(BPF_LOAD, 1, 0, 16, 0);
+    p.push(BPF_ADD, 1, 8, 0, 0);
+    p.push(BPF_STORE, 0, 1, 16, 0);
+    p.push(BPF_STORE_NUMBER, 0, 0, 0, 0);
     p.set_jump_target(not_woken);
     p.set_jump_target(nowhere);
-    p.return_zero()
+    p.finish_with_return_zero()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{BpfProgramBuilder, ADD_NUMBER, COPY, JUMP_IF_ZERO};
+    use super::{BpfProgramBuilder, BPF_ADD_NUMBER, BPF_COPY, BPF_JUMP_IF_ZERO};
 
     #[test]
     fn jump_target_is_the_next_instruction() {
         let mut p = BpfProgramBuilder::default();
-        let jump = p.jump(JUMP_IF_ZERO, 3);
-        p.push(COPY, 1, 2, 0, 0);
-        p.push(ADD_NUMBER, 1, 0, 0, -1);
+        let jump = p.push_jump(BPF_JUMP_IF_ZERO, 3);
+        p.push(BPF_COPY, 1, 2, 0, 0);
+        p.push(BPF_ADD_NUMBER, 1, 0, 0, -1);
         p.set_jump_target(jump);
-        let [jump, copy, add, zero, exit] = p.return_zero()[..] else {
+        let [jump, copy, add, zero, exit] = p.finish_with_return_zero()[..] else {
             panic!("five instructions");
         };
         assert_eq!(jump, 0x2_0315);

@@ -88,7 +88,7 @@ proptest! {
     fn layout_run_of_slots_is_contiguous_for_each_cpu(
         layout in any_layout(), next in 1..MAX_INSTANCES, count in 0..100u32,
     ) {
-        let Some(first) = layout.find_run(next, count) else {
+        let Some(first) = layout.find_slot_run(next, count) else {
             let per_chunk = layout.slots_per_chunk();
             let no_room = next + count + per_chunk > MAX_INSTANCES;
             prop_assert!(count == 0 || count > per_chunk || no_room);
@@ -98,8 +98,8 @@ proptest! {
         prop_assert!(first + count <= MAX_INSTANCES);
         let begin = layout.offset(0, first);
         prop_assert_eq!(layout.offset(0, first + count - 1), begin + 8 * u64::from(count - 1));
-        // find_run() may skip slots only if an instance that began in these slots would cross the
-        // end of a chunk.
+        // find_slot_run() may skip slots only if an instance that began in these slots would cross
+        // the end of a chunk.
         if first != next {
             prop_assert!(first % layout.slots_per_chunk() == 0);
             prop_assert!(next % layout.slots_per_chunk() + count > layout.slots_per_chunk());
@@ -144,8 +144,8 @@ fn r0_4_offsets_do_not_wrap_with_8192_cpus() {
                     assert!(matches!(page, Some(Page::Slots { cpu: of, .. }) if of == cpu));
                 }
             }
-            // The counters end with the last slot of the last CPU in the last chunk. The end is at
-            // most 1/128 of the offset of the descriptors.
+            // The last slot in the file is the last slot of the last CPU in the last chunk. The end
+            // of this slot is at most 1/128 of the offset of the descriptors.
             let slots = layout.max_chunks() * layout.slots_per_chunk();
             let end = expected_offset_of(cpus, pages, cpus - 1, slots - 1) + 8;
             assert_eq!(u128::from(layout.end(layout.max_chunks())), end);

@@ -6,7 +6,7 @@
 
 use counters_rules::abi::{Kind, Unit, HELP_MAX, NAME_MAX};
 use counters_rules::error::Error;
-use counters_rules::spec::{Spec, MAX_BUCKETS, MAX_EXPONENT};
+use counters_rules::spec::{Spec, MAX_BUCKETS, MAX_DECIMAL_EXPONENT};
 use proptest::prelude::*;
 
 fn error_of_name(spec: &Spec<'_>) -> Option<Error> {
@@ -84,9 +84,9 @@ fn spec_kind_and_number_of_slots_are_checked() {
     assert_eq!(shape(u16::MAX, 0, 0, 1), bad);
     assert_eq!(shape(0, Unit::Pages as u16, 0, 1), None);
     assert_eq!(shape(0, Unit::Pages as u16 + 1, 0, 1), bad);
-    assert_eq!(shape(0, 0, MAX_EXPONENT, 1), None);
-    assert_eq!(shape(0, 0, -MAX_EXPONENT, 1), None);
-    assert_eq!(shape(0, 0, MAX_EXPONENT + 1, 1), bad);
+    assert_eq!(shape(0, 0, MAX_DECIMAL_EXPONENT, 1), None);
+    assert_eq!(shape(0, 0, -MAX_DECIMAL_EXPONENT, 1), None);
+    assert_eq!(shape(0, 0, MAX_DECIMAL_EXPONENT + 1, 1), bad);
     assert_eq!(shape(0, 0, i8::MIN, 1), bad);
     for (slots, refused) in [(0, true), (1, true), (2, false), (MAX_BUCKETS, false)] {
         assert_eq!(shape(histogram, 0, 0, slots).is_some(), refused, "{slots}");
@@ -107,7 +107,7 @@ fn spec_every_error_has_an_errno_and_advice() {
         (Error::NoMemory, 12),
     ] {
         assert_eq!(error.errno(), errno);
-        assert!(!error.advice().is_empty());
+        assert!(!error.explanation().is_empty());
     }
 }
 

@@ -210,7 +210,7 @@ impl InputChange {
                 let (width, is_aligned) = (1_usize << (width & 3), width & 4 == 0);
                 let at = position(at);
                 let at = if is_aligned { at / width * width } else { at };
-                let number = number.value_for_input(bytes, width);
+                let number = number.compute_number_for_input(bytes, width);
                 if let Some(old) = bytes.get_mut(at..at + width) {
                     old.copy_from_slice(&number.to_ne_bytes()[..width]);
                 }
@@ -258,7 +258,7 @@ fn repeat_within_max_size(bytes: &[u8], times: usize) -> Vec<u8> {
 }
 
 impl NumberSource {
-    fn value_for_input(&self, bytes: &[u8], width: usize) -> u64 {
+    fn compute_number_for_input(&self, bytes: &[u8], width: usize) -> u64 {
         match self {
             Self::Any(number) => *number,
             Self::NearSize(plus) => (bytes.len() as u64).wrapping_add_signed((*plus).into()),

@@ -57,7 +57,7 @@ const DEFAULT_MEMORY_PER_INPUT_BYTE: usize = 256;
 /// The maximum CPU time of a parser for one input. The limit is generous: a parser exceeds it only
 /// if the parser hardly makes progress.
 const MAX_CPU_TIME_PER_INPUT: Duration = Duration::from_secs(20);
-/// The time after which a parser that has not returned is regarded as hanging. [`patience`]
+/// The time after which a parser that has not returned is regarded as hanging. [`scale_timeout`]
 /// multiplies it by `PATIENCE`.
 const HANG_TIME_LIMIT_SECONDS: u64 = 180;
 /// The limits of a fuzzer if neither `FUZZ_SECONDS` nor `LONG` is set. The CPU time includes making
@@ -71,7 +71,7 @@ const SHORT_RUN_LIMITS: FuzzerLimits = FuzzerLimits {
 };
 /// The number of inputs that the fuzzer makes from one seed. After each seed, the fuzzer checks
 /// whether its time is over.
-const CASES_PER_SEED: u32 = 16;
+const INPUTS_PER_SEED: u32 = 16;
 /// The maximum number of attempts to make a failing input smaller.
 const MAX_SHRINK_ATTEMPTS: u32 = 3000;
 
@@ -90,7 +90,7 @@ pub struct Fuzzer {
     name: &'static str,
     stack_size: usize,
     memory: usize,
-    memory_per_byte: usize,
+    memory_per_input_byte: usize,
 }
 
 impl Fuzzer {
@@ -100,7 +100,7 @@ impl Fuzzer {
             name,
             stack_size: DEFAULT_STACK_BYTES,
             memory: DEFAULT_MEMORY_BYTES,
-            memory_per_byte: DEFAULT_MEMORY_PER_INPUT_BYTE,
+            memory_per_input_byte: DEFAULT_MEMORY_PER_INPUT_BYTE,
         }
     }
 
@@ -114,12 +114,12 @@ impl Fuzzer {
     }
 
     /// Sets the limit on the memory of the parser in bytes. The limit is the sum of `memory` and,
-    /// for each byte of the input, `memory_per_byte`.
+    /// for each byte of the input, `memory_per_input_byte`.
     #[must_use]
-    pub fn memory_limit(self, memory: usize, memory_per_byte: usize) -> Self {
+    pub fn memory_limit(self, memory: usize, memory_per_input_byte: usize) -> Self {
         Self {
             memory,
-            memory_per_byte,
+            memory_per_input_byte,
             ..self
         }
     }
@@ -138,7 +138,7 @@ impl Fuzzer {
                 .unwrap_or_else(|why| panic!("{why}"));
             return;
         }
-        let limits = limits_from_env();
+        let limits = read_limits_from_env();
         let begun = Instant::now();
         let cpu_time_begun = thread_cpu_time();
         let parser_time = Cell::new(Duration::ZERO);
@@ -148,7 +148,7 @@ impl Fuzzer {
             let mut rng_seed = [0; 32];
             rng_seed[..8].copy_from_slice(&seed.to_le_bytes());
             let config = Config {
-                cases: CASES_PER_SEED,
+                cases: INPUTS_PER_SEED,
                 failure_persistence: None,
                 max_shrink_iters: MAX_SHRINK_ATTEMPTS,
                 ..Config::default()
@@ -159,7 +159,7 @@ impl Fuzzer {
                 parser_time.set(parser_time.get() + time);
                 Ok(())
             });
-            nr_cases += u64::from(CASES_PER_SEED);
+            nr_cases += u64::from(INPUTS_PER_SEED);
             match result {
                 Ok(()) => {}
                 Err(TestError::Fail(why, input)) => panic!(
@@ -207,7 +207,7 @@ impl Fuzzer {
                 .name(self.name.to_owned())
                 .spawn_scoped(scope, case)
                 .map_err(|e| format!("cannot start a thread: {e}"))?;
-            if receiver.recv_timeout(patience(HANG_TIME_LIMIT_SECONDS))
+            if receiver.recv_timeout(scale_timeout(HANG_TIME_LIMIT_SECONDS))
                 == Err(mpsc::RecvTimeoutError::Timeout)
             {
                 // A hanging thread cannot be stopped, so the process is stopped.
@@ -217,7 +217,7 @@ impl Fuzzer {
             let (memory, time) = thread
                 .join()
                 .map_err(|_| "the parser panics; see the message above".to_owned())?;
-            let max_memory = self.memory + self.memory_per_byte * bytes.len();
+            let max_memory = self.memory + self.memory_per_input_byte * bytes.len();
             if memory > max_memory {
                 return Err(format!(
                     "{memory} bytes of memory, {max_memory} are allowed"
@@ -247,13 +247,13 @@ pub fn is_long_run() -> bool {
 
 /// Returns the value of an environment variable as a number, or `None` if it is not set or is not a
 /// number.
-fn number_from_env<T: std::str::FromStr>(name: &str) -> Option<T> {
+fn parse_number_from_env<T: std::str::FromStr>(name: &str) -> Option<T> {
     env::var_os(name)?.to_str()?.parse().ok()
 }
 
-fn limits_from_env() -> FuzzerLimits {
+fn read_limits_from_env() -> FuzzerLimits {
     let usual = is_long_run().then_some(1.5);
-    match number_from_env("FUZZ_SECONDS").or(usual) {
+    match parse_number_from_env("FUZZ_SECONDS").or(usual) {
         Some(seconds) => FuzzerLimits {
             time: Duration::from_secs_f64(seconds),
             cpu_time: Duration::MAX,
@@ -275,13 +275,13 @@ fn first_seed() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let random = || now.map_or(0, |now| u64::from(now.subsec_nanos()) << 32);
     let usual = || if is_long_run() { random() } else { 0 };
-    number_from_env("FUZZ_SEED").unwrap_or_else(usual)
+    parse_number_from_env("FUZZ_SEED").unwrap_or_else(usual)
 }
 
 /// Returns a time limit of `seconds` seconds, multiplied by the environment variable `PATIENCE` if it
 /// is set. `PATIENCE` makes time limits longer on a busy machine.
-pub fn patience(seconds: u64) -> Duration {
-    Duration::from_secs(seconds * number_from_env("PATIENCE").unwrap_or(1))
+pub fn scale_timeout(seconds: u64) -> Duration {
+    Duration::from_secs(seconds * parse_number_from_env("PATIENCE").unwrap_or(1))
 }
 
 #[expect(clippy::disallowed_macros, reason = "the output of a test")]
@@ -304,23 +304,28 @@ mod tests {
     #[global_allocator]
     static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-    fn run_case_of(parse: impl Fn(&[u8]) + Sync) -> Result<(), String> {
+    fn check_parser_in_test(parse: impl Fn(&[u8]) + Sync) -> Result<(), String> {
         let fuzzer = Fuzzer::new("self test").memory_limit(1 << 20, 16);
         fuzzer.run_case(b"abc", &parse).map(|_| ())
     }
 
     #[test]
     fn fuzz_case_fails_by_panic_or_memory_limit() {
-        assert_eq!(run_case_of(|bytes| assert_eq!(bytes, b"abc")), Ok(()));
-        assert!(run_case_of(|bytes| assert!(bytes.is_empty())).is_err());
+        assert_eq!(
+            check_parser_in_test(|bytes| assert_eq!(bytes, b"abc")),
+            Ok(())
+        );
+        assert!(check_parser_in_test(|bytes| assert!(bytes.is_empty())).is_err());
         let allocate = |bytes: usize| {
-            run_case_of(move |_| drop(std::hint::black_box(Vec::<u8>::with_capacity(bytes))))
+            check_parser_in_test(move |_| {
+                drop(std::hint::black_box(Vec::<u8>::with_capacity(bytes)))
+            })
         };
         assert_eq!(allocate(1 << 19), Ok(()));
         let why = allocate((1 << 20) + 1000).expect_err("too much");
         assert!(why.contains("of memory"), "{why}");
         // Memory that the parser has freed does not count towards the limit.
-        let often = run_case_of(|_| {
+        let often = check_parser_in_test(|_| {
             for _ in 0..10 {
                 drop(std::hint::black_box(Vec::<u8>::with_capacity(1 << 19)));
             }

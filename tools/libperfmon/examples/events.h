@@ -16,9 +16,9 @@
 #define EVENTS	2
 
 /* Bits of a PMC (control register), which are the same on Intel and AMD processors. */
-#define USER	(1 << 16)
-#define KERNEL	(1 << 17)
-#define ENABLE	(1 << 22)
+#define COUNT_USER	(1 << 16)
+#define COUNT_KERNEL	(1 << 17)
+#define COUNTER_ENABLE	(1 << 22)
 
 static const char *const event_names[EVENTS] = { "instructions", "cycles" };
 
@@ -37,9 +37,9 @@ static int is_amd(void)
 	return amd;
 }
 
-/* Creates a context that counts the two events at the privilege level USER, at the level KERNEL, or
- * at both levels. */
-static int new_context(uint32_t flags, uint64_t level)
+/* Creates a context that counts the two events at the privilege levels whose bits are set in
+ * `level`: COUNT_USER, COUNT_KERNEL, or both. */
+static int new_counting_context(uint32_t flags, uint64_t level)
 {
 	pfarg_ctx_t ctx = { .ctx_flags = flags };
 	pfarg_pmc_t pmcs[EVENTS];
@@ -52,9 +52,9 @@ static int new_context(uint32_t flags, uint64_t level)
 	memset(pmcs, 0, sizeof(pmcs));
 	memset(pmds, 0, sizeof(pmds));
 	pmcs[0].reg_num = 0;
-	pmcs[0].reg_value = 0xc0 | level | ENABLE;
+	pmcs[0].reg_value = 0xc0 | level | COUNTER_ENABLE;
 	pmcs[1].reg_num = 1;
-	pmcs[1].reg_value = (is_amd() ? 0x76 : 0x3c) | level | ENABLE;
+	pmcs[1].reg_value = (is_amd() ? 0x76 : 0x3c) | level | COUNTER_ENABLE;
 	if (pfm_write_pmcs(fd, pmcs, EVENTS))
 		err(1, "pfm_write_pmcs");
 	pmds[0].reg_num = 0;

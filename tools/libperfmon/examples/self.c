@@ -14,7 +14,7 @@ int main(int argc, char **argv)
 	uint64_t rounds = argc > 1 ? strtoull(argv[1], NULL, 0) : 1000000;
 	int fd;
 
-	fd = new_context(0, USER);
+	fd = new_counting_context(0, COUNT_USER);
 	/* The id of a process is also the id of its first thread. */
 	attach(fd, getpid());
 	if (pfm_start(fd, NULL))

@@ -18,7 +18,7 @@ int main(int argc, char **argv)
 	uint64_t before, after;
 	int fd, i;
 
-	fd = new_context(0, USER);
+	fd = new_counting_context(0, COUNT_USER);
 	attach(fd, getpid());
 	if (pfm_self_map(fd, &page)) {
 		warn("pfm_self_map: each lap needs system calls");

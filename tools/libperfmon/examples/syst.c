@@ -22,7 +22,7 @@ static void pin_to_cpu(int cpu)
 		err(1, "CPU %d", cpu);
 }
 
-static void run(char **command, const cpu_set_t *allowed)
+static void run_or_sleep(char **command, const cpu_set_t *allowed)
 {
 	pid_t pid;
 	int status;
@@ -56,12 +56,12 @@ int main(int argc, char **argv)
 		if (!CPU_ISSET(cpu, &cpus))
 			continue;
 		pin_to_cpu(cpu);
-		fds[cpu] = new_context(PFM_FL_SYSTEM_WIDE, USER | KERNEL);
+		fds[cpu] = new_counting_context(PFM_FL_SYSTEM_WIDE, COUNT_USER | COUNT_KERNEL);
 		attach(fds[cpu], cpu);
 		if (pfm_start(fds[cpu], NULL))
 			err(1, "pfm_start");
 	}
-	run(argv + 1, &cpus);
+	run_or_sleep(argv + 1, &cpus);
 	for (cpu = 0; cpu < CPU_SETSIZE; cpu++) {
 		if (!CPU_ISSET(cpu, &cpus))
 			continue;

@@ -40,7 +40,7 @@ int main(int argc, char **argv)
 	if (argc < 2)
 		errx(2, "usage: task COMMAND [ARGUMENT...]");
 	pid = start_stopped(argv + 1);
-	fd = new_context(0, USER);
+	fd = new_counting_context(0, COUNT_USER);
 	attach(fd, pid);
 	if (pfm_start(fd, NULL))
 		err(1, "pfm_start");

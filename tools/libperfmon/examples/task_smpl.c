@@ -78,9 +78,9 @@ static int new_sampling_context(uint64_t period, size_t size, const pfm_dfl_smpl
 		errx(1, "the buffer has version %#x", (*hdr)->hdr_version);
 
 	pmcs[0].reg_num = 0;
-	pmcs[0].reg_value = 0xc0 | USER | ENABLE;
+	pmcs[0].reg_value = 0xc0 | COUNT_USER | COUNTER_ENABLE;
 	pmcs[1].reg_num = 1;
-	pmcs[1].reg_value = (is_amd() ? 0x76 : 0x3c) | USER | ENABLE;
+	pmcs[1].reg_value = (is_amd() ? 0x76 : 0x3c) | COUNT_USER | COUNTER_ENABLE;
 	if (pfm_write_pmcs(fd, pmcs, 2))
 		err(1, "pfm_write_pmcs");
 	pmds[0].reg_num = 0;

@@ -55,7 +55,7 @@ pub(crate) fn can_count_selected_events(pmcs: *const Pmc, n: c_int) -> bool {
     if usize::try_from(got) != Ok(size) {
         return true;
     }
-    let Some(processor) = Processor::current() else {
+    let Some(processor) = Processor::detect() else {
         return true;
     };
     copy.iter().take(nr).all(|pmc| {
@@ -64,7 +64,7 @@ pub(crate) fn can_count_selected_events(pmcs: *const Pmc, n: c_int) -> bool {
         let pmc = unsafe { pmc.assume_init_ref() };
         pmc.reg_num >= NR_EVENT_SELECTORS
             || pmc.reg_value & SELECTOR_ENABLE_BIT == 0
-            || processor.can_count(pmc.reg_num, pmc.reg_value)
+            || processor.can_counter_count_event(pmc.reg_num, pmc.reg_value)
     })
 }
 
@@ -79,7 +79,7 @@ struct Processor {
 
 impl Processor {
     /// Returns the processor of this machine, or `None` if its vendor is not Intel, AMD or Hygon.
-    fn current() -> Option<Self> {
+    fn detect() -> Option<Self> {
         // SAFETY: Every x86-64 processor has the CPUID instruction with leaves 0 and 1.
         let (vendor, version) = unsafe { (__cpuid(0), __cpuid(1)) };
         let features = match vendor.eax {
@@ -105,7 +105,7 @@ impl Processor {
         })
     }
 
-    fn can_count(&self, counter: u16, select: u64) -> bool {
+    fn can_counter_count_event(&self, counter: u16, select: u64) -> bool {
         // The core types of a hybrid processor use the same code for different events, and the
         // context may count on CPUs of one core type only.
         if self.is_hybrid {
@@ -140,10 +140,16 @@ mod tests {
         };
         // 0x0300 is the code of a fixed counter, and 0x41_0000 has only mode and enable bits.
         for select in [0x41_0300, 0x41_0000] {
-            assert!(!processor(true).can_count(0, select), "{select:#x}");
-            assert!(processor(false).can_count(0, select), "{select:#x}");
+            assert!(
+                !processor(true).can_counter_count_event(0, select),
+                "{select:#x}"
+            );
+            assert!(
+                processor(false).can_counter_count_event(0, select),
+                "{select:#x}"
+            );
         }
-        assert!(processor(true).can_count(0, 0x41_003c));
+        assert!(processor(true).can_counter_count_event(0, 0x41_003c));
     }
 
     #[test]
@@ -157,11 +163,17 @@ mod tests {
         // 0x05d0 needs a second register on the Atom cores of this model, and 0x04a4 is for counter
         // 0 of the Core cores only.
         for (counter, select) in [(0, 0x05d0), (1, 0x04a4)] {
-            assert!(!processor.can_count(counter, select), "{select:#x}");
+            assert!(
+                !processor.can_counter_count_event(counter, select),
+                "{select:#x}"
+            );
         }
         processor.is_hybrid = true;
         for (counter, select) in [(0, 0x05d0), (1, 0x04a4)] {
-            assert!(processor.can_count(counter, select), "{select:#x}");
+            assert!(
+                processor.can_counter_count_event(counter, select),
+                "{select:#x}"
+            );
         }
     }
 }

@@ -29,7 +29,7 @@ pub struct Ring {
     /// the snapshot.
     head: u64,
     /// Position of the next record to read.
-    position: u64,
+    next_record_position: u64,
     /// True if all records of the snapshot were read. Always false in forward rings.
     is_snapshot_read: bool,
 }
@@ -47,7 +47,7 @@ impl Ring {
         let shared = memory.shared();
         let mut ring = Self {
             // Continue where the previous reader of the ring stopped.
-            position: shared.tail.load_relaxed(),
+            next_record_position: shared.tail.load_relaxed(),
             record_copy: PrivateArea::new(size_of_val(shared.data))?,
             flags: shared.page.flags(),
             memory,
@@ -87,7 +87,7 @@ impl Ring {
     /// Returns true if the ring is mapped in this process. If it is not, only
     /// [`close`](Self::close) may be called.
     pub(crate) fn is_mapped(&self) -> bool {
-        !self.fork_detector.is_in_child()
+        !self.fork_detector.is_in_forked_child()
     }
 
     /// Returns the number of records that were lost so far.
@@ -100,7 +100,7 @@ impl Ring {
     pub(crate) fn snapshot(&mut self) {
         if self.flags & BACKWARD != 0 {
             self.head = read_ring_head(&self.memory.shared());
-            self.position = self.head;
+            self.next_record_position = self.head;
             self.is_snapshot_read = false;
         }
     }
@@ -120,7 +120,7 @@ impl Ring {
             // belong to an earlier snapshot that the reader has consumed. When the reader reaches
             // the tail, it has read all records of the present snapshot, and releases these
             // records.
-            let read_before = !overwritten && self.position == ring.tail.load_relaxed();
+            let read_before = !overwritten && self.next_record_position == ring.tail.load_relaxed();
             if read_before && !self.is_snapshot_read {
                 release_records_up_to(&ring, self.head);
             }
@@ -132,11 +132,12 @@ impl Ring {
             self.head = read_ring_head(&ring);
         }
         let copy = self.record_copy.words();
-        match read(&ring, self.head, self.position, copy) {
+        match read(&ring, self.head, self.next_record_position, copy) {
             ReadResult::Record { words, .. } => {
-                self.position = self.position.wrapping_add(words as u64 * 8);
+                self.next_record_position =
+                    self.next_record_position.wrapping_add(words as u64 * 8);
                 if !backward && !overwritten {
-                    release_records_up_to(&ring, self.position);
+                    release_records_up_to(&ring, self.next_record_position);
                 }
                 Ok(copy.get(..words))
             }
@@ -146,7 +147,7 @@ impl Ring {
                 Ok(None)
             }
             ReadResult::Overwritten if overwritten => {
-                self.position = self.head;
+                self.next_record_position = self.head;
                 Err(libc::EOVERFLOW)
             }
             _ => Err(libc::EPROTO),

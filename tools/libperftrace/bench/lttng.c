@@ -22,8 +22,8 @@
 #include "lttng_tp.h"
 
 #define EVENTS	20000
-#define REPEATS	31
-#define RUNS	15
+#define LOOPS_PER_RUN	31
+#define NR_RUNS	15
 
 static double ns_per_event(const struct timespec *begin)
 {
@@ -63,17 +63,17 @@ static int compare(const void *a, const void *b)
 
 static double median(const double *values)
 {
-	double sorted[RUNS];
+	double sorted[NR_RUNS];
 
-	for (int n = 0; n < RUNS; n++)
+	for (int n = 0; n < NR_RUNS; n++)
 		sorted[n] = values[n];
-	qsort(sorted, RUNS, sizeof(*sorted), compare);
-	return sorted[RUNS / 2];
+	qsort(sorted, NR_RUNS, sizeof(*sorted), compare);
+	return sorted[NR_RUNS / 2];
 }
 
 int main(int argc, char **argv)
 {
-	double a[RUNS], b[RUNS];
+	double a[NR_RUNS], b[NR_RUNS];
 	cpu_set_t cpus;
 
 	CPU_ZERO(&cpus);
@@ -86,10 +86,10 @@ int main(int argc, char **argv)
 		measure_perftrace();
 		measure_lttng();
 	}
-	for (int run = 0; run < RUNS; run++) {
+	for (int run = 0; run < NR_RUNS; run++) {
 		a[run] = 1e9;
 		b[run] = 1e9;
-		for (int n = 0; n < REPEATS; n++) {
+		for (int n = 0; n < LOOPS_PER_RUN; n++) {
 			double x = measure_perftrace(), y = measure_lttng();
 
 			a[run] = x < a[run] ? x : a[run];
@@ -98,7 +98,7 @@ int main(int argc, char **argv)
 	}
 	printf("{\"record\":\"ratio\",\"name\":\"%s\",\"ours_ns\":%.3f,\"theirs_ns\":%.3f,\"ratios\":[",
 	       argc > 1 ? argv[1] : "lttng_event", median(a), median(b));
-	for (int run = 0; run < RUNS; run++)
+	for (int run = 0; run < NR_RUNS; run++)
 		printf("%s%.3f", run ? "," : "", b[run] / a[run]);
 	puts("]}");
 	return 0;

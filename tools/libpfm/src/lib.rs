@@ -130,7 +130,7 @@ pub struct EventTable {
     /// Number of general counters according to libpfm.
     pub counters: u32,
     /// Number of fixed counters according to libpfm.
-    pub fixed: u32,
+    pub fixed_counters: u32,
 }
 
 /// Returns the tables of events of this processor and of the operating system.
@@ -149,7 +149,7 @@ pub fn list_event_tables() -> Result<Vec<EventTable>, Error> {
                 description: copy_c_string(info.desc),
                 events: info.nevents.unsigned_abs(),
                 counters: info.num_cntrs.unsigned_abs(),
-                fixed: info.num_fixed_cntrs.unsigned_abs(),
+                fixed_counters: info.num_fixed_cntrs.unsigned_abs(),
             }),
             PFM_ERR_INVAL => break,
             _ => {}

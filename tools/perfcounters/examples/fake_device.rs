@@ -89,16 +89,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 cpu.adjust(peak, wait - cpu.get(peak));
             }
             let bucket = 14 + random(&mut seed, 6) * random(&mut seed, 6) / 3;
-            cpu.begin();
+            cpu.begin_update();
             cpu.add(latency + bucket as u32, random(&mut seed, 4));
-            cpu.end();
+            cpu.end_update();
         }
     }
     Ok(())
 }
 
 fn add(fake: &mut FakeCounters, spec: &Spec<'_>) -> Result<u32, &'static str> {
-    fake.add(spec).map_err(|e| e.advice())
+    fake.add(spec).map_err(|e| e.explanation())
 }
 
 /// Adds and removes the simulated disk.
@@ -109,7 +109,7 @@ fn update_disk(fake: &mut FakeCounters, tick: u64) -> Result<(), &'static str> {
         700 => fake.find(disk).map_or(Ok(()), |n| fake.del(n)),
         _ => Ok(()),
     };
-    result.map_err(|e| e.advice())
+    result.map_err(|e| e.explanation())
 }
 
 fn spec(name: &str, kind: Kind, unit: Unit, exponent: i8) -> Spec<'_> {

@@ -145,7 +145,7 @@ fn escape_to_printable(bytes: &[u8]) -> String {
 
 /// A copy of the set of all instances, at one generation.
 #[derive(Debug)]
-pub struct Catalogue {
+pub struct InstanceCatalogue {
     pub(crate) generation: u64,
     pub(crate) boot_id: [u8; 16],
     pub(crate) cpus: Arc<[u32]>,
@@ -154,7 +154,7 @@ pub struct Catalogue {
     index_by_name: HashMap<String, usize>,
 }
 
-impl Catalogue {
+impl InstanceCatalogue {
     /// Creates an empty catalogue of the generation `u64::MAX`. The kernel counts generations from
     /// zero, and never reaches `u64::MAX`.
     pub(crate) fn empty(boot_id: [u8; 16], cpus: Arc<[u32]>) -> Self {
@@ -257,8 +257,8 @@ impl Catalogue {
                 continue;
             }
             selected.push(SelectedInstance {
-                index,
-                column: width,
+                catalogue_index: index,
+                first_column: width,
             });
             width += usize::from(instance.slots);
             let chunk = instance.number / self.slots_per_chunk;
@@ -292,14 +292,14 @@ pub(crate) struct SlotRange {
 /// row of values.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SelectedInstance {
-    pub index: usize,
-    pub column: usize,
+    pub catalogue_index: usize,
+    pub first_column: usize,
 }
 
 /// Selected instances of a catalogue, with the positions of their values in the mapping.
 #[derive(Debug)]
 pub struct Selection {
-    pub(crate) catalogue: Arc<Catalogue>,
+    pub(crate) catalogue: Arc<InstanceCatalogue>,
     pub(crate) selected: Vec<SelectedInstance>,
     pub(crate) ranges: Vec<SlotRange>,
     pub(crate) width: usize,
@@ -307,7 +307,7 @@ pub struct Selection {
 
 impl Selection {
     /// Returns the catalogue from which the selection was made.
-    pub fn catalogue(&self) -> &Arc<Catalogue> {
+    pub fn catalogue(&self) -> &Arc<InstanceCatalogue> {
         &self.catalogue
     }
 
@@ -315,7 +315,7 @@ impl Selection {
     pub fn instances(&self) -> impl ExactSizeIterator<Item = &Instance> + '_ {
         self.selected
             .iter()
-            .map(|selected| &self.catalogue.instances[selected.index])
+            .map(|selected| &self.catalogue.instances[selected.catalogue_index])
     }
 
     /// Returns the number of values per CPU: the sum of the slots of all selected instances.
@@ -331,7 +331,9 @@ impl Selection {
     pub(crate) fn find(&self, number: u32) -> Option<SelectedInstance> {
         let at = self
             .selected
-            .binary_search_by_key(&number, |p| self.catalogue.instances[p.index].number)
+            .binary_search_by_key(&number, |p| {
+                self.catalogue.instances[p.catalogue_index].number
+            })
             .ok()?;
         self.selected.get(at).copied()
     }
@@ -346,7 +348,7 @@ impl Selection {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InstancePattern {
     words: Vec<String>,
-    dormant: bool,
+    includes_dormant: bool,
 }
 
 impl InstancePattern {
@@ -354,7 +356,7 @@ impl InstancePattern {
     pub fn new<W: Into<String>>(words: impl IntoIterator<Item = W>) -> Self {
         Self {
             words: words.into_iter().map(Into::into).collect(),
-            dormant: false,
+            includes_dormant: false,
         }
     }
 
@@ -365,13 +367,14 @@ impl InstancePattern {
 
     /// Sets whether the pattern also selects dormant (deleted) instances.
     pub fn include_dormant(mut self, include: bool) -> Self {
-        self.dormant = include;
+        self.includes_dormant = include;
         self
     }
 
     /// Returns true if the pattern selects the instance.
     pub fn matches(&self, instance: &Instance) -> bool {
-        (self.dormant || instance.state == InstanceState::Live) && self.matches_name(&instance.name)
+        (self.includes_dormant || instance.state == InstanceState::Live)
+            && self.matches_name(&instance.name)
     }
 
     /// Returns true if a name matches at least one of the words.

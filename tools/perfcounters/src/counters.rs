@@ -22,7 +22,7 @@ use protocols::seqflag;
 use protocols::sync::Word;
 use rustix::time::{clock_gettime, ClockId};
 
-use crate::catalogue::{Catalogue, InstancePattern, Selection};
+use crate::catalogue::{InstanceCatalogue, InstancePattern, Selection};
 use crate::error::Error;
 use crate::map::DeviceMap;
 use crate::snapshot::Snapshot;
@@ -40,7 +40,7 @@ const MAX_COPY_ATTEMPTS: u32 = 10_000;
 pub struct Counters {
     map: DeviceMap,
     path: PathBuf,
-    catalogue: Arc<Catalogue>,
+    catalogue: Arc<InstanceCatalogue>,
     last_selection: Option<(InstancePattern, Arc<Selection>)>,
 }
 
@@ -77,7 +77,7 @@ impl Counters {
             return Err(Error::Corrupt("no possible CPU"));
         }
         let mut counters = Self {
-            catalogue: Arc::new(Catalogue::empty(map.header().boot_id, cpus.into())),
+            catalogue: Arc::new(InstanceCatalogue::empty(map.header().boot_id, cpus.into())),
             map,
             path,
             last_selection: None,
@@ -115,7 +115,7 @@ impl Counters {
 
     /// Returns the current set of instances. If the generation has changed since the last call, the
     /// set of instances is copied again from the mapped file.
-    pub fn catalogue(&mut self) -> Result<Arc<Catalogue>, Error> {
+    pub fn catalogue(&mut self) -> Result<Arc<InstanceCatalogue>, Error> {
         let generation = self.map.generation();
         let now = generation.read_begin();
         if now != self.catalogue.generation || !generation.is_current(now) {
@@ -194,7 +194,7 @@ impl Counters {
         selection: &Selection,
         values: &mut Vec<i64>,
     ) -> Result<SnapshotStamp, Error> {
-        self.copy_values(selection, values, true)
+        self.copy_values_of_selection(selection, values, true)
     }
 
     /// Copies values like [`Self::copy_consistent_values`], but without the check of the seqflag.
@@ -205,7 +205,7 @@ impl Counters {
         selection: &Selection,
         values: &mut Vec<i64>,
     ) -> Result<SnapshotStamp, Error> {
-        self.copy_values(selection, values, false)
+        self.copy_values_of_selection(selection, values, false)
     }
 
     fn retry_until_unchanged(
@@ -225,7 +225,7 @@ impl Counters {
         Err(Error::Unstable)
     }
 
-    fn copy_values(
+    fn copy_values_of_selection(
         &self,
         selection: &Selection,
         values: &mut Vec<i64>,
@@ -250,9 +250,9 @@ impl Counters {
         let rows = values.chunks_exact_mut(selection.width.max(1));
         for (&cpu, row) in catalogue.cpus.iter().zip(rows) {
             if consistent {
-                self.copy_row_consistent(cpu, selection, row)?;
+                self.copy_cpu_values_consistently(cpu, selection, row)?;
             } else {
-                self.copy_row(cpu, selection, row);
+                self.copy_cpu_values(cpu, selection, row);
             }
         }
         let (monotonic_ns, realtime_ns) = (
@@ -272,7 +272,7 @@ impl Counters {
     }
 
     /// Copies one CPU's values while no update of that CPU is in flight.
-    fn copy_row_consistent(
+    fn copy_cpu_values_consistently(
         &self,
         cpu: u32,
         selection: &Selection,
@@ -282,7 +282,7 @@ impl Counters {
             return Err(Error::Corrupt("no counters for a possible CPU"));
         };
         for tries in 0..MAX_COPY_ATTEMPTS {
-            if seqflag::try_read(flag, || self.copy_row(cpu, selection, row)).is_some() {
+            if seqflag::try_read(flag, || self.copy_cpu_values(cpu, selection, row)).is_some() {
                 return Ok(());
             }
             wait_before_retry(tries);
@@ -292,7 +292,7 @@ impl Counters {
 
     /// Copies one CPU's values, one range of adjacent slots at a time.
     #[inline]
-    fn copy_row(&self, cpu: u32, selection: &Selection, mut row: &mut [i64]) {
+    fn copy_cpu_values(&self, cpu: u32, selection: &Selection, mut row: &mut [i64]) {
         for range in &selection.ranges {
             let Some((to, rest)) = std::mem::take(&mut row).split_at_mut_checked(range.len) else {
                 return;
@@ -314,10 +314,12 @@ impl Counters {
             }
             let updated = self.map.update_extent();
             let cpus = Arc::clone(&self.catalogue.cpus);
-            let catalogue = updated
-                .and_then(|()| Catalogue::copy_from_map(&self.map, generation, boot_id, cpus));
-            // Return an error of `Catalogue::copy_from_map` only if the generation did not change
-            // during the copy: a concurrent change of the set of instances can cause an error.
+            let catalogue = updated.and_then(|()| {
+                InstanceCatalogue::copy_from_map(&self.map, generation, boot_id, cpus)
+            });
+            // Return an error of `InstanceCatalogue::copy_from_map` only if the generation did not
+            // change during the copy: a concurrent change of the set of instances can cause an
+            // error.
             if self.map.generation().is_current(generation) {
                 self.catalogue = Arc::new(catalogue?);
                 return Ok(());
@@ -332,7 +334,7 @@ impl Counters {
         let mut id = [0; 16];
         for (to, word) in id
             .chunks_exact_mut(8)
-            .zip(self.map.page0_words(BOOT_ID_WORD, 2))
+            .zip(self.map.header_page_words(BOOT_ID_WORD, 2))
         {
             to.copy_from_slice(&word.load_relaxed().to_ne_bytes());
         }
@@ -343,7 +345,7 @@ impl Counters {
 /// Returns the CPUs below `nr_cpus` whose bits are set in a bitmap of page 0.
 fn read_cpu_bitmap(map: &DeviceMap, offset: u32) -> Vec<u32> {
     let nr_cpus = map.layout().nr_cpus();
-    let words = map.page0_words(offset as usize / 8, nr_cpus.div_ceil(64) as usize);
+    let words = map.header_page_words(offset as usize / 8, nr_cpus.div_ceil(64) as usize);
     let words: Vec<u64> = words.iter().map(Word::load_relaxed).collect();
     (0..nr_cpus)
         .filter(|cpu| (words[*cpu as usize / 64] >> (cpu % 64)) & 1 != 0)

@@ -32,7 +32,7 @@ use memory::{desc_words, header_words, FakeMemory};
 
 /// A file with a set of instances and the layout of `/dev/perfcounters`.
 pub struct FakeCounters {
-    registry: Registry<FakeStore>,
+    registry: Registry<FakeRegistryStore>,
     shared: Arc<SharedFile>,
 }
 
@@ -41,15 +41,15 @@ struct SharedFile {
     layout: Layout,
     /// One word for each instance number; the word is 1 if the instance is live. These words are
     /// not in the file, because readers of the file do not need them.
-    live: Vec<Word>,
+    live_words: Vec<Word>,
 }
 
 /// The store of the registry. Descriptors and counters are in the file, and the hash chains are in
 /// vectors.
-struct FakeStore {
+struct FakeRegistryStore {
     shared: Arc<SharedFile>,
-    heads: Vec<u32>,
-    nexts: Vec<u32>,
+    hash_chain_heads: Vec<u32>,
+    hash_chain_nexts: Vec<u32>,
 }
 
 impl FakeCounters {
@@ -85,16 +85,16 @@ impl FakeCounters {
         let shared = Arc::new(SharedFile {
             memory: FakeMemory::new(&file, layout)?,
             layout,
-            live: (0..abi::MAX_INSTANCES).map(|_| Word::new(0)).collect(),
+            live_words: (0..abi::MAX_INSTANCES).map(|_| Word::new(0)).collect(),
         });
         shared.write_header();
-        let store = FakeStore {
+        let store = FakeRegistryStore {
             shared: Arc::clone(&shared),
-            heads: vec![0; NR_HASH_BUCKETS as usize],
-            nexts: vec![0; abi::MAX_INSTANCES as usize],
+            hash_chain_heads: vec![0; NR_HASH_BUCKETS as usize],
+            hash_chain_nexts: vec![0; abi::MAX_INSTANCES as usize],
         };
         let registry =
-            Registry::new(layout, (1, 2), store).map_err(|e| io::Error::other(e.advice()))?;
+            Registry::new(layout, (1, 2), store).map_err(|e| io::Error::other(e.explanation()))?;
         Ok(Self { registry, shared })
     }
 
@@ -178,15 +178,15 @@ pub struct FakeCpu {
 
 impl FakeCpu {
     /// Begins an update of any number of counters.
-    pub fn begin(&self) {
+    pub fn begin_update(&self) {
         let flag = self.slot(0);
         // This store is step A of the seqflag protocol.
         flag.store_relaxed(flag.load_relaxed().wrapping_add(seqflag::BEGIN_INCREMENT));
         fence_release();
     }
 
-    /// Ends the update that [`Self::begin`] began.
-    pub fn end(&self) {
+    /// Ends the update that [`Self::begin_update`] began.
+    pub fn end_update(&self) {
         let flag = self.slot(0);
         // This store is step B of the seqflag protocol.
         flag.store_release(flag.load_relaxed().wrapping_add(seqflag::END_INCREMENT));
@@ -205,7 +205,7 @@ impl FakeCpu {
 
     /// Adds a number to each of several instances, in one update, if all of the instances are live.
     pub fn add_group(&self, deltas: &[(u32, i64)]) {
-        self.begin();
+        self.begin_update();
         // Pairs with the fence in is_quiescent: either this thread sees that an instance is
         // dormant, or is_quiescent sees that this update is in flight.
         fence(Ordering::SeqCst);
@@ -214,7 +214,7 @@ impl FakeCpu {
                 self.add(*instance, *delta);
             }
         }
-        self.end();
+        self.end_update();
     }
 
     /// Returns the value of a slot on this CPU.
@@ -233,7 +233,7 @@ impl SharedFile {
     }
 
     fn is_live(&self, instance: u32) -> bool {
-        self.live
+        self.live_words
             .get(instance as usize)
             .is_some_and(|live| live.load_relaxed() != 0)
     }
@@ -289,7 +289,7 @@ impl SharedFile {
     }
 }
 
-impl RegistryStore for FakeStore {
+impl RegistryStore for FakeRegistryStore {
     fn grow(&mut self, slots: u32) -> Result<(), Error> {
         if slots > abi::MAX_INSTANCES {
             return Err(Error::NoMemory);
@@ -303,19 +303,19 @@ impl RegistryStore for FakeStore {
     }
 
     fn head(&self, bucket: u32) -> u32 {
-        self.heads[bucket as usize]
+        self.hash_chain_heads[bucket as usize]
     }
 
     fn set_head(&mut self, bucket: u32, instance: u32) {
-        self.heads[bucket as usize] = instance;
+        self.hash_chain_heads[bucket as usize] = instance;
     }
 
     fn next(&self, instance: u32) -> u32 {
-        self.nexts[instance as usize]
+        self.hash_chain_nexts[instance as usize]
     }
 
     fn set_next(&mut self, instance: u32, next: u32) {
-        self.nexts[instance as usize] = next;
+        self.hash_chain_nexts[instance as usize] = next;
     }
 
     fn desc(&self, instance: u32) -> Desc {
@@ -332,7 +332,7 @@ impl RegistryStore for FakeStore {
     }
 
     fn set_live(&mut self, instance: u32, _nr_slots: u16, live: bool) {
-        self.shared.live[instance as usize].store_relaxed(u64::from(live));
+        self.shared.live_words[instance as usize].store_relaxed(u64::from(live));
     }
 
     /// Waits until every CPU has ended the update that is in flight, and then returns true. Unlike

@@ -20,7 +20,7 @@
 //! generation of the set of instances (named counters). Values of an instance that was deleted and
 //! added again are never mixed up with its earlier values.
 //!
-//! - A [`Catalogue`] is the set of instances at one generation.
+//! - A [`InstanceCatalogue`] is the set of instances at one generation.
 //! - A [`Selection`] is a list of instances of a catalogue, with the positions of their values.
 //! - A [`Snapshot`] holds the values of a selection, at one generation.
 //! - A [`Change`] is the difference of the values of an instance between two snapshots.
@@ -45,8 +45,8 @@ mod raw;
 mod snapshot;
 mod wide;
 
-pub use catalogue::{Catalogue, Instance, InstancePattern, InstanceState, Selection};
+pub use catalogue::{Instance, InstanceCatalogue, InstancePattern, InstanceState, Selection};
 pub use counters::{Counters, SnapshotStamp, PERFCOUNTERS_DEVICE_PATH};
 pub use counters_rules::abi::{Kind, Unit};
 pub use error::Error;
-pub use snapshot::{Change, Reading, Since, Snapshot};
+pub use snapshot::{Change, DeltaStart, Reading, Snapshot};

@@ -198,7 +198,7 @@ impl DeviceMap {
     /// [`Error::Corrupt`] if the numbers of chunks and slots in the header contradict each other,
     /// or if the file is too short for them.
     pub(crate) fn update_extent(&mut self) -> Result<(), Error> {
-        let header = raw::header_from_words(self.page0_words(0, HEADER_WORDS));
+        let header = raw::header_from_words(self.header_page_words(0, HEADER_WORDS));
         let extent = FileExtent {
             chunks: header.nr_chunks,
             slots: header.nr_slots,
@@ -247,7 +247,7 @@ impl DeviceMap {
     }
 
     /// Returns the words `from..from + count` of page 0.
-    pub(crate) fn page0_words(&self, from: usize, count: usize) -> &[Word] {
+    pub(crate) fn header_page_words(&self, from: usize, count: usize) -> &[Word] {
         assert!(from + count <= abi::PAGE_SIZE / size_of::<Word>());
         // SAFETY: Page 0 exists by the invariant of `DeviceMap`, and the range is inside it
         // (asserted).
@@ -256,7 +256,7 @@ impl DeviceMap {
 
     pub(crate) fn generation(&self) -> Generation<'_> {
         const GEN1_WORD: usize = std::mem::offset_of!(Header, gen1) / size_of::<u64>();
-        match self.page0_words(GEN1_WORD, 2) {
+        match self.header_page_words(GEN1_WORD, 2) {
             [gen1, gen2] => Generation::new(gen1, gen2),
             _ => unreachable!("the slice has two words"),
         }

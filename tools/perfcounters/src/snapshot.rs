@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use counters_rules::abi::Kind;
 
-use crate::catalogue::{Catalogue, Instance, SelectedInstance, Selection};
+use crate::catalogue::{Instance, InstanceCatalogue, SelectedInstance, Selection};
 use crate::counters::{combine_cpu_values, SnapshotStamp};
 
 /// The values of a selection of instances, all of one generation of the set of instances.
@@ -45,7 +45,7 @@ impl Snapshot {
     }
 
     /// Returns the catalogue from which the selection was made.
-    pub fn catalogue(&self) -> &Arc<Catalogue> {
+    pub fn catalogue(&self) -> &Arc<InstanceCatalogue> {
         &self.selection.catalogue
     }
 
@@ -65,12 +65,12 @@ impl Snapshot {
         self.selection
             .selected
             .iter()
-            .map(|selected| self.reading_of(*selected))
+            .map(|selected| self.reading_of_selected(*selected))
     }
 
     /// Returns the values of one instance, or `None` if it was not selected.
     pub fn reading(&self, number: u32) -> Option<Reading<'_>> {
-        Some(self.reading_of(self.selection.find(number)?))
+        Some(self.reading_of_selected(self.selection.find(number)?))
     }
 
     /// Returns the change of each instance since an earlier snapshot.
@@ -81,11 +81,11 @@ impl Snapshot {
         self.readings().map(|after| Change::new(after, earlier))
     }
 
-    fn reading_of(&self, selected: SelectedInstance) -> Reading<'_> {
+    fn reading_of_selected(&self, selected: SelectedInstance) -> Reading<'_> {
         Reading {
             snapshot: self,
-            instance: &self.catalogue().instances()[selected.index],
-            column: selected.column,
+            instance: &self.catalogue().instances()[selected.catalogue_index],
+            first_column: selected.first_column,
         }
     }
 }
@@ -95,7 +95,7 @@ impl Snapshot {
 pub struct Reading<'a> {
     snapshot: &'a Snapshot,
     instance: &'a Instance,
-    column: usize,
+    first_column: usize,
 }
 
 impl<'a> Reading<'a> {
@@ -115,7 +115,7 @@ impl<'a> Reading<'a> {
             .chunks_exact(this.snapshot.selection.width);
         let cpus = this.snapshot.cpus().iter();
         cpus.zip(rows)
-            .map(move |(cpu, row)| (*cpu, &row[this.column..this.column + slots]))
+            .map(move |(cpu, row)| (*cpu, &row[this.first_column..this.first_column + slots]))
     }
 
     /// Combines the values of all CPUs: the largest value for a peak, otherwise their sum, which
@@ -143,16 +143,16 @@ impl<'a> Reading<'a> {
 
 /// The start of the interval that [`Change::delta`] covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Since {
+pub enum DeltaStart {
     /// The interval starts at the earlier snapshot. The earlier snapshot has values of the
     /// instance, and the instance was not deleted and added again since the earlier snapshot.
     EarlierSnapshot,
     /// The interval starts when the instance was added, with the value 0. The instance was added,
     /// or the module was loaded again, after the earlier snapshot.
     Created,
-    /// The start of the interval is unknown: the instance was added before the earlier snapshot,
-    /// but the earlier snapshot did not select the instance. All differences of an instance with an
-    /// unknown start are 0.
+    /// The start of the interval is unknown: the instance existed at the time of the earlier
+    /// snapshot, but was not among the instances that were selected for the earlier snapshot. All
+    /// differences of an instance with an unknown start are 0.
     Unknown,
 }
 
@@ -161,7 +161,7 @@ pub enum Since {
 pub struct Change<'a> {
     after: Reading<'a>,
     before: Option<Reading<'a>>,
-    since: Since,
+    since: DeltaStart,
     seconds: f64,
 }
 
@@ -173,11 +173,11 @@ impl<'a> Change<'a> {
         let same_life = |i: &Instance| same_boot && i.incarnation == after.instance.incarnation;
         let before = old.reading(number).filter(|r| same_life(r.instance));
         let since = if before.is_some() {
-            Since::EarlierSnapshot
+            DeltaStart::EarlierSnapshot
         } else if old.catalogue().get(number).is_some_and(same_life) {
-            Since::Unknown
+            DeltaStart::Unknown
         } else {
-            Since::Created
+            DeltaStart::Created
         };
         let ns = new
             .stamp
@@ -202,7 +202,7 @@ impl<'a> Change<'a> {
     }
 
     /// Returns the start of the interval that [`Self::delta`] covers.
-    pub fn since(&self) -> Since {
+    pub fn since(&self) -> DeltaStart {
         self.since
     }
 
@@ -222,7 +222,7 @@ impl<'a> Change<'a> {
     pub fn combined(&self) -> Vec<i64> {
         let mut after = self.after.combined();
         match (self.since, self.before) {
-            (Since::Unknown, _) => after.fill(0),
+            (DeltaStart::Unknown, _) => after.fill(0),
             (_, None) => {}
             (_, Some(before)) => {
                 for (new, old) in after.iter_mut().zip(before.combined()) {
@@ -243,7 +243,7 @@ impl<'a> Change<'a> {
             .map(|(cpu, slots)| (cpu, sum(slots)))
             .collect();
         match (self.since, self.before) {
-            (Since::Unknown, _) => cpus.iter_mut().for_each(|(_, value)| *value = 0),
+            (DeltaStart::Unknown, _) => cpus.iter_mut().for_each(|(_, value)| *value = 0),
             (_, None) => {}
             // Two snapshots with the same boot id have the same possible CPUs.
             (_, Some(before)) => {
@@ -259,7 +259,9 @@ impl<'a> Change<'a> {
     /// rate; if the start of the interval is unknown; and if no time passed between the two
     /// snapshots.
     pub fn rate(&self) -> Option<f64> {
-        if self.instance().kind == Kind::Peak || self.since == Since::Unknown || self.seconds <= 0.0
+        if self.instance().kind == Kind::Peak
+            || self.since == DeltaStart::Unknown
+            || self.seconds <= 0.0
         {
             return None;
         }

@@ -51,9 +51,9 @@ fn scale_8192_cpus_are_mapped_and_added_up() {
         for cpu in [0, 62, 65, 4096, MAX_CPUS - 1] {
             let writer = fake.cpu(cpu);
             writer.adjust(first, 1);
-            writer.begin();
+            writer.begin_update();
             writer.add(MAX_INSTANCES - 1, i64::from(cpu));
-            writer.end();
+            writer.end_update();
         }
         let snapshot = counters
             .snapshot(&InstancePattern::new(["first".to_owned(), last_name + "*"]))

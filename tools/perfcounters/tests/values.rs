@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use counters_rules::abi::Kind as RawKind;
 use counters_rules::spec::Spec;
 use perfcounters::fake::FakeCounters;
-use perfcounters::{Counters, Error, InstancePattern, InstanceState, Kind, Since, Snapshot};
+use perfcounters::{Counters, DeltaStart, Error, InstancePattern, InstanceState, Kind, Snapshot};
 use proptest::prelude::*;
 
 fn open(path: &str) -> Counters {
@@ -181,14 +181,14 @@ fn library_changes_tell_their_starting_point() {
         let mut changes = after.since(&before);
         changes.find(|c| c.instance().number == n).expect("there")
     };
-    let check = |n, since: Since, delta: i64| {
+    let check = |n, since: DeltaStart, delta: i64| {
         assert_eq!((change(n).since(), change(n).delta()), (since, delta));
     };
-    check(old, Since::EarlierSnapshot, 5);
-    check(again, Since::Created, 7);
-    check(new, Since::Created, 9);
+    check(old, DeltaStart::EarlierSnapshot, 5);
+    check(again, DeltaStart::Created, 7);
+    check(new, DeltaStart::Created, 9);
     // A dormant instance is not updated, so its delta is 0.
-    check(other, Since::EarlierSnapshot, 0);
+    check(other, DeltaStart::EarlierSnapshot, 0);
     assert_eq!(change(other).instance().state, InstanceState::Dormant);
     assert!(change(old).rate().expect("a counter") > 0.0);
 
@@ -197,7 +197,7 @@ fn library_changes_tell_their_starting_point() {
         .find(|c| c.instance().number == other)
         .expect("there");
     let values = (unknown.since(), unknown.delta(), unknown.rate());
-    assert_eq!(values, (Since::Unknown, 0, None));
+    assert_eq!(values, (DeltaStart::Unknown, 0, None));
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn r0_9_reader_waits_for_an_update_or_reports_busy() {
     let n = fake.add_counter("x").expect("room");
     let mut counters = open(&path);
     let cpu = fake.cpu(1);
-    cpu.begin();
+    cpu.begin_update();
     cpu.add(n, 3);
     let everything = InstancePattern::all();
     let result = counters.snapshot(&everything);
@@ -263,13 +263,13 @@ fn r0_9_reader_waits_for_an_update_or_reports_busy() {
         .expect("each by itself");
     assert!(!each.stamp().consistent);
     assert_eq!(each.reading(n).expect("selected").total(), 3);
-    // Let another thread end the update while a reader waits. If the thread calls cpu.end() too
+    // Let another thread end the update while a reader waits. If the thread calls end_update() too
     // late, snapshot() returns Busy, and the test calls snapshot() again.
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             std::thread::sleep(std::time::Duration::from_millis(20));
-            cpu.end();
+            cpu.end_update();
             ended.store(true, Ordering::SeqCst);
         });
         let snapshot = loop {
@@ -299,8 +299,8 @@ fn library_reload_of_the_module_is_noticed() {
     assert_eq!(reopened.boot_id(), [9; 16]);
     let after = reopened.snapshot(&InstancePattern::all()).expect("quiet");
     let change = after.since(&before).next().expect("one instance");
-    assert_eq!((change.since(), change.delta()), (Since::Created, 40));
-    // The new mapping rejects a selection that was made with the old mapping.
+    assert_eq!((change.since(), change.delta()), (DeltaStart::Created, 40));
+    // `Counters` that were opened after the reload reject a selection from before the reload.
     let result = reopened.copy_consistent_values(before.selection(), &mut Vec::new());
     assert!(matches!(result, Err(Error::Reloaded)));
 }

@@ -6,7 +6,7 @@
 
 use perfmon_rules::allocator::FixedArrays;
 use perfmon_rules::claims::RegisterMask;
-use perfmon_rules::register_map::{kind, Map, Register, Scope, FIRST_SOFT};
+use perfmon_rules::register_map::{kind, Register, RegisterMap, Scope, FIRST_SOFT_REGISTER};
 use perfmon_rules::registers::Registers;
 
 mod pmu;
@@ -41,8 +41,8 @@ fn programmed_control_values(r: &Registers<FixedArrays>) -> Vec<u64> {
 #[test]
 fn r1_4_unused_counter_does_not_bar_cpus_that_lack_it() {
     let pmu = pmu_with_shared_control();
-    let map = Map {
-        partial: 1 << 7,
+    let map = RegisterMap {
+        pmds_of_some_cpus: 1 << 7,
         ..pmu.map()
     };
     let mut r = registers();
@@ -105,12 +105,12 @@ fn r1_4_pmu_bound_counter_is_short_outside_of_a_pmu() {
     let map = pmu.map();
     let mut r = registers();
     r.set_pmc(1, 0, 0);
-    r.set_pmd(&map, FIRST_SOFT + 1, 0);
-    r.set_pmd(&map, FIRST_SOFT + 2, 0);
+    r.set_pmd(&map, FIRST_SOFT_REGISTER + 1, 0);
+    r.set_pmd(&map, FIRST_SOFT_REGISTER + 2, 0);
     r.build_program(&map, Scope::Thread);
     r.mark_loaded_incomplete();
-    assert!(r.is_incomplete(1) && r.is_incomplete(FIRST_SOFT + 1));
-    assert!(!r.is_incomplete(FIRST_SOFT + 2));
+    assert!(r.is_incomplete(1) && r.is_incomplete(FIRST_SOFT_REGISTER + 1));
+    assert!(!r.is_incomplete(FIRST_SOFT_REGISTER + 2));
     let has = |pmcs, pmds| RegisterMask { pmcs, pmds };
     let uses = r.required_registers(&map, RegisterMask::NONE);
     assert!(uses.is_within(&has(0b11, 0b11)));

@@ -4,14 +4,14 @@
 //! follow the formula x * 16807 mod (2^31 - 1), and must be evenly distributed.
 #![cfg(not(loom))]
 
-use perfmon_rules::period::Random;
+use perfmon_rules::period::RandomGenerator;
 use proptest::prelude::*;
 
 const GENERATOR_MODULUS: u64 = (1 << 31) - 1;
 
 #[test]
 fn r1_11_10000th_random_number_is_1043618065() {
-    let mut random = Random::new(1);
+    let mut random = RandomGenerator::new(1);
     assert_eq!(random.step(), 16807);
     for _ in 2..10_000 {
         random.step();
@@ -28,14 +28,14 @@ fn r1_11_seeds_are_reduced_to_valid_states() {
         1,
         GENERATOR_MODULUS as u32 + 1,
     ]
-    .map(Random::new);
+    .map(RandomGenerator::new);
     for random in &mut seeds {
         assert_eq!(random.step(), 16807);
     }
-    assert_eq!(Random::default(), Random::new(1));
+    assert_eq!(RandomGenerator::default(), RandomGenerator::new(1));
     // The generator also works if its state is the largest possible number, GENERATOR_MODULUS - 1.
     assert_eq!(
-        Random::new(GENERATOR_MODULUS as u32 - 1).step(),
+        RandomGenerator::new(GENERATOR_MODULUS as u32 - 1).step(),
         (GENERATOR_MODULUS - 16807) as u32
     );
 }
@@ -43,7 +43,7 @@ fn r1_11_seeds_are_reduced_to_valid_states() {
 proptest! {
     #[test]
     fn r1_11_step_agrees_with_division_by_the_modulus(seed: u32) {
-        let mut random = Random::new(seed);
+        let mut random = RandomGenerator::new(seed);
         let mut x = match u64::from(seed) % GENERATOR_MODULUS { 0 => 1, x => x };
         let mut by_division = || {
             x = x * 16807 % GENERATOR_MODULUS;
@@ -68,7 +68,7 @@ proptest! {
         const SAMPLES: u32 = 20_000;
         let bits = bits.min(62 - shift);
         let mask = ((1u64 << bits) - 1) << shift;
-        let mut random = Random::new(seed);
+        let mut random = RandomGenerator::new(seed);
         let (mut sum, mut ones, mut eighths) = (0.0, [0u32; 64], [0u32; 8]);
         for _ in 0..SAMPLES {
             let n = random.next() & mask;

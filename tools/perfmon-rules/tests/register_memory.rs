@@ -7,8 +7,8 @@ mod pmu;
 
 use perfmon_rules::allocator::Allocator;
 use perfmon_rules::register_bitmap::RegisterBitmap;
-use perfmon_rules::register_map::{Scope, FIRST_SOFT};
-use perfmon_rules::register_memory::{MemorySize, RegisterMemory};
+use perfmon_rules::register_map::{Scope, FIRST_SOFT_REGISTER};
+use perfmon_rules::register_memory::{RegisterMemory, RegisterMemorySize};
 use perfmon_rules::registers::Registers;
 use pmu::{event_select, pmu, registers, virtual_counter, INT_BIT};
 use proptest::prelude::*;
@@ -21,7 +21,7 @@ impl Allocator for HeapAllocator {
     type Slice<T: Copy + Default> = Vec<T>;
 }
 
-fn register_memory_of_size(needs: &MemorySize) -> RegisterMemory<HeapAllocator> {
+fn register_memory_of_size(needs: &RegisterMemorySize) -> RegisterMemory<HeapAllocator> {
     RegisterMemory {
         pmcs: needs.pmcs.map(|nr| vec![0; nr]),
         pmds: needs.pmds.map(|nr| vec![0; nr]),
@@ -34,7 +34,7 @@ fn register_memory_of_size(needs: &MemorySize) -> RegisterMemory<HeapAllocator> 
 /// Loads a context, increments every hardware counter by `step`, and unloads the context.
 fn count_once<M: Allocator>(r: &mut Registers<M>, step: u64) {
     r.start_hardware(|_| ());
-    r.fold(|c| Some(c.start.wrapping_add(step) & c.mask));
+    r.add_hardware_increments(|c| Some(c.start.wrapping_add(step) & c.mask));
     r.start_virtual(false, |_| 5);
     r.sync_virtual(false, |g| 5 + u64::from(g.pmd));
 }
@@ -51,14 +51,14 @@ proptest! {
         let (mut full, mut needed) = (registers(), Registers::<HeapAllocator>::default());
         for (step, (control, n, value)) in writes.into_iter().enumerate() {
             // Register numbers are 0 to 3, 256 and 257.
-            let number = if n < 4 { n } else { FIRST_SOFT + n - 4 };
+            let number = if n < 4 { n } else { FIRST_SOFT_REGISTER + n - 4 };
             let (mut pmcs, mut pmds) = (RegisterBitmap::default(), RegisterBitmap::default());
             if control { &mut pmcs } else { &mut pmds }.set(number.into());
             let memory_needed = needed.memory_needed(&map, &pmcs, &pmds);
-            if memory_needed != needed.capacity() {
-                needed.move_to(&mut register_memory_of_size(&memory_needed));
+            if memory_needed != needed.memory_size() {
+                needed.move_to_larger_memory(&mut register_memory_of_size(&memory_needed));
             }
-            prop_assert_eq!(needed.capacity(), memory_needed);
+            prop_assert_eq!(needed.memory_size(), memory_needed);
             match control {
                 true => {
                     full.set_pmc(number, 0, value & !INT_BIT);
@@ -75,7 +75,7 @@ proptest! {
             prop_assert_eq!(full.program.counters(), needed.program.counters());
             count_once(&mut full, step as u64);
             count_once(&mut needed, step as u64);
-            for pmd in (0..4).chain([FIRST_SOFT, FIRST_SOFT + 1]) {
+            for pmd in (0..4).chain([FIRST_SOFT_REGISTER, FIRST_SOFT_REGISTER + 1]) {
                 prop_assert_eq!(full.pmd(&map, pmd), needed.pmd(&map, pmd), "PMD {}", pmd);
             }
         }

@@ -10,7 +10,7 @@ use perfmon_rules::abi::{Ctx, Load, Pmc, Pmd, Start};
 use perfmon_rules::claims::{RegisterMask, RegisterUsers};
 use perfmon_rules::error::Error;
 use perfmon_rules::register_bitmap::RegisterBitmap;
-use perfmon_rules::register_map::{kind, Register, Scope, FIRST_SOFT};
+use perfmon_rules::register_map::{kind, Register, Scope, FIRST_SOFT_REGISTER};
 use perfmon_rules::registers::{check_pmc, NO_EMUL64, SHORT};
 use pmu::{
     counter, event_select, pmu, registers, virtual_counter, Pmu, ENABLE_BIT, INT_BIT, OS_BIT,
@@ -55,8 +55,8 @@ fn r1_14_unknown_register_numbers_are_refused() {
             Err(Error::NoRegister)
         );
     }
-    assert!(pmu.map().pmd(FIRST_SOFT).is_some());
-    assert!(pmu.map().pmd(FIRST_SOFT + 1).is_none());
+    assert!(pmu.map().pmd(FIRST_SOFT_REGISTER).is_some());
+    assert!(pmu.map().pmd(FIRST_SOFT_REGISTER + 1).is_none());
 }
 
 #[test]
@@ -83,16 +83,16 @@ fn r9_6_counter_ended_early_is_short_until_it_is_written() {
     let map = pmu.map();
     let mut r = registers();
     r.set_pmc(1, 0, 0);
-    r.set_pmd(&map, FIRST_SOFT + 1, 0);
+    r.set_pmd(&map, FIRST_SOFT_REGISTER + 1, 0);
     r.build_program(&map, Scope::Thread);
     assert!(!r.is_any_incomplete());
     r.mark_all_incomplete();
     assert!(r.is_any_incomplete());
-    assert!(r.is_incomplete(1) && r.is_incomplete(FIRST_SOFT + 1));
-    assert!(!r.is_incomplete(0) && !r.is_incomplete(FIRST_SOFT));
+    assert!(r.is_incomplete(1) && r.is_incomplete(FIRST_SOFT_REGISTER + 1));
+    assert!(!r.is_incomplete(0) && !r.is_incomplete(FIRST_SOFT_REGISTER));
     r.set_pmd(&map, 1, 0);
     assert!(!r.is_incomplete(1) && r.is_any_incomplete());
-    r.set_pmd(&map, FIRST_SOFT + 1, 0);
+    r.set_pmd(&map, FIRST_SOFT_REGISTER + 1, 0);
     assert!(!r.is_any_incomplete());
 }
 
@@ -201,7 +201,7 @@ fn r1_5_no_emul64_keeps_the_width_of_the_counter() {
     for pmd in [0, 1] {
         r.set_pmd(&map, pmd, (1 << 40) - 1);
     }
-    r.fold(|_| Some(3));
+    r.add_hardware_increments(|_| Some(3));
     assert_eq!((r.pmd(&map, 0), r.pmd(&map, 1)), (2, (1 << 40) + 2));
     r.set_pmc(0, 0, ENABLE_BIT);
     assert_eq!(r.pmd(&map, 0), (1 << 40) + 2);
@@ -215,13 +215,13 @@ fn r1_5_no_emul64_narrows_a_virtual_counter() {
     let mut map = pmu.map();
     map.soft.pmcs = &soft_pmcs;
     let mut r = registers();
-    r.set_pmd(&map, FIRST_SOFT, 0x1fff);
+    r.set_pmd(&map, FIRST_SOFT_REGISTER, 0x1fff);
     r.set_pmc(0, NO_EMUL64, ENABLE_BIT);
-    assert_eq!(r.pmd(&map, FIRST_SOFT), 0x1fff);
-    r.set_pmc(FIRST_SOFT, NO_EMUL64, 0);
-    assert_eq!(r.pmd(&map, FIRST_SOFT), 0xfff);
-    r.set_pmc(FIRST_SOFT, 0, 0);
-    assert_eq!(r.pmd(&map, FIRST_SOFT), 0x1fff);
+    assert_eq!(r.pmd(&map, FIRST_SOFT_REGISTER), 0x1fff);
+    r.set_pmc(FIRST_SOFT_REGISTER, NO_EMUL64, 0);
+    assert_eq!(r.pmd(&map, FIRST_SOFT_REGISTER), 0xfff);
+    r.set_pmc(FIRST_SOFT_REGISTER, 0, 0);
+    assert_eq!(r.pmd(&map, FIRST_SOFT_REGISTER), 0x1fff);
 }
 
 #[test]
@@ -232,12 +232,12 @@ fn r1_14_virtual_register_has_its_default_control_until_a_write() {
     let mut map = pmu.map();
     let register = virtual_counter(64);
     let mut r = registers();
-    assert_eq!(r.control_of(&map, &register), 0);
+    assert_eq!(r.control_value(&map, &register), 0);
     map.soft.pmcs = &soft_pmcs;
-    assert_eq!(r.control_of(&map, &register), event_select(0).reset);
-    r.set_pmc(FIRST_SOFT, 0, 7);
-    assert_eq!(r.control_of(&map, &register), 7);
-    assert_eq!(r.control_of(&map, &Register::default()), 0);
+    assert_eq!(r.control_value(&map, &register), event_select(0).reset);
+    r.set_pmc(FIRST_SOFT_REGISTER, 0, 7);
+    assert_eq!(r.control_value(&map, &register), 7);
+    assert_eq!(r.control_value(&map, &Register::default()), 0);
 }
 
 #[test]
@@ -357,7 +357,7 @@ proptest! {
                     // cannot be detected.
                     let n = n & mask;
                     if unseen.checked_add(n).is_none_or(|sum| sum > mask) {
-                        r.fold(|_| Some(hardware));
+                        r.add_hardware_increments(|_| Some(hardware));
                         unseen = 0;
                     }
                     hardware = hardware.wrapping_add(n) & mask;
@@ -365,12 +365,12 @@ proptest! {
                     unseen += n;
                 }
                 Step::Read => {
-                    r.fold(|_| Some(hardware));
+                    r.add_hardware_increments(|_| Some(hardware));
                     unseen = 0;
                     prop_assert_eq!(r.pmd(&map, 0), model);
                 }
                 Step::Switch => {
-                    r.fold(|_| Some(hardware));
+                    r.add_hardware_increments(|_| Some(hardware));
                     // The thread is switched out and in again, so its hardware counter restarts at
                     // 0.
                     hardware = 0;
@@ -378,7 +378,7 @@ proptest! {
                     r.start_hardware(|_| ());
                 }
                 Step::Write(value) => {
-                    r.fold(|_| Some(hardware));
+                    r.add_hardware_increments(|_| Some(hardware));
                     r.set_pmd(&map, 0, value);
                     r.build_program(&map, Scope::Thread);
                     hardware = 0;
@@ -388,7 +388,7 @@ proptest! {
                 }
             }
         }
-        r.fold(|_| Some(hardware));
+        r.add_hardware_increments(|_| Some(hardware));
         prop_assert_eq!(r.pmd(&map, 0), model);
     }
 
@@ -436,7 +436,7 @@ fn virtual_counters() -> Pmu {
 fn r1_13_virtual_counters_count_increments_of_their_source() {
     let pmu = virtual_counters();
     let map = pmu.map();
-    let [in_pmu, of_thread] = [FIRST_SOFT, FIRST_SOFT + 1];
+    let [in_pmu, of_thread] = [FIRST_SOFT_REGISTER, FIRST_SOFT_REGISTER + 1];
     let mut r = registers();
     for pmd in [in_pmu, of_thread] {
         r.set_pmd(&map, pmd, 100);
@@ -468,7 +468,7 @@ fn r1_13_virtual_counters_count_increments_of_their_source() {
 fn r1_7_write_to_a_pmd_clears_its_overflow() {
     let pmu = virtual_counters();
     let map = pmu.map();
-    let pmd = FIRST_SOFT + 1;
+    let pmd = FIRST_SOFT_REGISTER + 1;
     for throttled in [false, true] {
         for set in [0, 1] {
             let mut r = registers();
@@ -496,15 +496,15 @@ fn r1_13_virtual_counter_counts_after_its_first_write() {
     let mut r = registers();
     r.build_program(&map, Scope::Thread);
     r.sync_virtual(false, |_| panic!("nothing was asked for"));
-    r.set_pmc(FIRST_SOFT + 1, 0, 42);
-    r.set_pmd(&map, FIRST_SOFT + 2, 0);
+    r.set_pmc(FIRST_SOFT_REGISTER + 1, 0, 42);
+    r.set_pmd(&map, FIRST_SOFT_REGISTER + 2, 0);
     r.build_program(&map, Scope::Thread);
     let mut asked = vec![];
     r.start_virtual(false, |g| {
         asked.push((g.pmd, g.control));
         0
     });
-    assert_eq!(asked, [(FIRST_SOFT + 2, 42)]);
+    assert_eq!(asked, [(FIRST_SOFT_REGISTER + 2, 42)]);
 }
 
 #[test]
@@ -515,7 +515,7 @@ fn r1_6_context_claims_the_registers_that_it_uses() {
     assert!(r.claimed_registers(&map, RegisterMask::NONE).is_none());
     r.set_pmc(1, 0, ENABLE_BIT);
     r.set_pmd(&map, 3, 0);
-    r.set_pmd(&map, FIRST_SOFT, 0);
+    r.set_pmd(&map, FIRST_SOFT_REGISTER, 0);
     let mask = |pmcs, pmds| RegisterMask { pmcs, pmds };
     let claimed = |more| r.claimed_registers(&map, more);
     assert_eq!(claimed(RegisterMask::NONE), mask(0b1010, 0b1010));

@@ -4,7 +4,7 @@
 
 use perfmon_rules::allocator::FixedArrays;
 use perfmon_rules::program::self_page_counters;
-use perfmon_rules::register_map::{kind, Map, Register, Scope, Tables};
+use perfmon_rules::register_map::{kind, Register, RegisterMap, RegisterTables, Scope};
 use perfmon_rules::registers::Registers;
 
 #[test]
@@ -20,17 +20,17 @@ fn r1_18_the_self_page_shows_only_counters_with_64_bit_pmds() {
         width: 40,
         ..Register::default()
     };
-    let map = Map {
-        hardware: Tables {
+    let map = RegisterMap {
+        hardware: RegisterTables {
             pmcs: &[control, control],
             pmds: &[counter(0, kind::NO_64), counter(1, 0)],
         },
-        ..Map::default()
+        ..RegisterMap::default()
     };
     let mut registers: Box<Registers<FixedArrays>> = Box::default();
     (0..2).for_each(|n| registers.set_pmc(n, 0, 0));
     registers.build_program(&map, Scope::Thread);
-    registers.fold(|_| Some((1 << 40) - 2));
+    registers.add_hardware_increments(|_| Some((1 << 40) - 2));
     let counters = registers.program.counters();
     assert_eq!(counters.len(), 2);
     let shown: Vec<_> = self_page_counters(counters, |pmd| 100 + u64::from(pmd))

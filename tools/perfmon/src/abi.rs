@@ -49,7 +49,7 @@ pub const NR_INSTANCE_REGISTERS: u16 = 4;
 /// # Errors
 ///
 /// `E2BIG` if `nr` does not fit in 32 bits.
-fn vector_of_array<T>(at: *const T, nr: usize) -> io::Result<Vector> {
+fn make_ioctl_vector<T>(at: *const T, nr: usize) -> io::Result<Vector> {
     Ok(Vector {
         items: at as u64,
         nr: u32::try_from(nr).map_err(|_| io::Errno::TOOBIG)?,
@@ -68,15 +68,15 @@ impl FromBytes for SetInfo {}
 impl FromBytes for Status {}
 
 /// Calls an ioctl that reads and writes the items of a vector.
-fn call_vector_ioctl<T: FromBytes, const CALL: Opcode>(
+fn call_vector_ioctl<T: FromBytes, const IOCTL_OPCODE: Opcode>(
     fd: BorrowedFd<'_>,
     items: &mut [T],
 ) -> io::Result<()> {
-    let vector = vector_of_array(items.as_mut_ptr(), items.len())?;
-    // SAFETY: The ioctl `CALL` accesses `items.len()` structures of the size of `T`, as `vector`
-    // specifies. `items` is mutably borrowed until the ioctl returns, and any bits that the ioctl
-    // writes are valid for `T` (`FromBytes`).
-    unsafe { ioctl(fd, Setter::<CALL, _>::new(vector)) }
+    let vector = make_ioctl_vector(items.as_mut_ptr(), items.len())?;
+    // SAFETY: The ioctl `IOCTL_OPCODE` accesses `items.len()` structures of the size of `T`, as
+    // `vector` specifies. `items` is mutably borrowed until the ioctl returns, and any bits that
+    // the ioctl writes are valid for `T` (`FromBytes`).
+    unsafe { ioctl(fd, Setter::<IOCTL_OPCODE, _>::new(vector)) }
 }
 
 /// Calls `PERFMON_CREATE`.
@@ -115,7 +115,7 @@ pub fn create_format_context(
 
 /// Calls `PERFMON_WRITE_PMCS`.
 pub fn write_pmcs(fd: BorrowedFd<'_>, pmcs: &[Pmc]) -> io::Result<()> {
-    let vector = vector_of_array(pmcs.as_ptr(), pmcs.len())?;
+    let vector = make_ioctl_vector(pmcs.as_ptr(), pmcs.len())?;
     // SAFETY: `PERFMON_WRITE_PMCS` reads the vector and as many structures as the vector specifies,
     // which are borrowed until the call returns.
     unsafe { ioctl(fd, Setter::<{ abi::WRITE_PMCS as Opcode }, _>::new(vector)) }
@@ -123,7 +123,7 @@ pub fn write_pmcs(fd: BorrowedFd<'_>, pmcs: &[Pmc]) -> io::Result<()> {
 
 /// Calls `PERFMON_WRITE_PMDS`.
 pub fn write_pmds(fd: BorrowedFd<'_>, pmds: &[Pmd]) -> io::Result<()> {
-    let vector = vector_of_array(pmds.as_ptr(), pmds.len())?;
+    let vector = make_ioctl_vector(pmds.as_ptr(), pmds.len())?;
     // SAFETY: `PERFMON_WRITE_PMDS` reads the vector and as many structures as the vector specifies,
     // which are borrowed until the call returns.
     unsafe { ioctl(fd, Setter::<{ abi::WRITE_PMDS as Opcode }, _>::new(vector)) }
@@ -199,11 +199,13 @@ pub fn set_ring_paused(fd: BorrowedFd<'_>, paused: bool) -> io::Result<()> {
 
 /// Calls `PERFMON_STATUS`.
 pub fn read_context_status(fd: BorrowedFd<'_>) -> io::Result<Status> {
-    fn call_getter_ioctl<T: FromBytes, const CALL: Opcode>(fd: BorrowedFd<'_>) -> io::Result<T> {
+    fn call_getter_ioctl<T: FromBytes, const IOCTL_OPCODE: Opcode>(
+        fd: BorrowedFd<'_>,
+    ) -> io::Result<T> {
         // SAFETY: `PERFMON_STATUS` writes one structure of the size that the ioctl's number
         // contains, which is the size of `T`. Any bits that `PERFMON_STATUS` writes are valid for
         // `T` (`FromBytes`).
-        unsafe { ioctl(fd, Getter::<CALL, T>::new()) }
+        unsafe { ioctl(fd, Getter::<IOCTL_OPCODE, T>::new()) }
     }
     call_getter_ioctl::<_, { abi::STATUS as Opcode }>(fd)
 }

@@ -10,7 +10,7 @@ use std::io::{self, ErrorKind};
 
 /// Maximum size of a set of CPUs in 64-bit words: 65,536 CPUs. Linux supports at most 8,192 CPUs
 /// on x86.
-const MAX_WORDS: usize = 1024;
+const MAX_CPU_MASK_WORDS: usize = 1024;
 
 /// A set of CPUs, one bit for each CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ impl CpuMask {
     /// apply_to_this_thread() returns the same error for a CPU that is offline.
     pub(crate) fn of_cpu(cpu: u32) -> io::Result<Self> {
         let index = cpu as usize / 64;
-        if index >= MAX_WORDS {
+        if index >= MAX_CPU_MASK_WORDS {
             return Err(ErrorKind::InvalidInput.into());
         }
         let mut words = vec![0; index + 1];
@@ -31,22 +31,26 @@ impl CpuMask {
 
     /// Returns the CPUs on which the calling thread may run.
     pub(crate) fn of_this_thread() -> io::Result<Self> {
-        Self::read_with(|words| {
+        Self::read_into_growing_buffer(|words| {
             // SAFETY: The buffer `words` is writable and has the size that is passed.
             let rc = unsafe {
                 libc::sched_getaffinity(0, size_of_val(words), words.as_mut_ptr().cast())
             };
-            result_of(rc)
+            check_libc_result(rc)
         })
     }
 
     /// Calls `read` with a buffer of zeros. Doubles the size of the buffer until `read` succeeds.
-    fn read_with(mut read: impl FnMut(&mut [u64]) -> io::Result<()>) -> io::Result<Self> {
+    fn read_into_growing_buffer(
+        mut read: impl FnMut(&mut [u64]) -> io::Result<()>,
+    ) -> io::Result<Self> {
         let mut words = vec![0; 16];
         loop {
             match read(&mut words) {
                 Ok(()) => return Ok(Self(words)),
-                Err(e) if e.kind() == ErrorKind::InvalidInput && words.len() < MAX_WORDS => {
+                Err(e)
+                    if e.kind() == ErrorKind::InvalidInput && words.len() < MAX_CPU_MASK_WORDS =>
+                {
                     words = vec![0; words.len() * 2];
                 }
                 Err(e) => return Err(e),
@@ -60,11 +64,11 @@ impl CpuMask {
         let words = &self.0[..];
         // SAFETY: The buffer `words` is readable and has the size that is passed.
         let rc = unsafe { libc::sched_setaffinity(0, size_of_val(words), words.as_ptr().cast()) };
-        result_of(rc)
+        check_libc_result(rc)
     }
 }
 
-fn result_of(rc: libc::c_int) -> io::Result<()> {
+fn check_libc_result(rc: libc::c_int) -> io::Result<()> {
     match rc {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
@@ -78,7 +82,7 @@ mod tests {
     #[test]
     fn r1_6_affinity_of_a_machine_with_many_cpus_is_read() {
         let read = |nr_words: usize| {
-            CpuMask::read_with(|words| {
+            CpuMask::read_into_growing_buffer(|words| {
                 if words.len() < nr_words {
                     return Err(io::Error::from_raw_os_error(libc::EINVAL));
                 }
@@ -86,12 +90,12 @@ mod tests {
                 Ok(())
             })
         };
-        for nr_words in [1, 16, 17, 100, MAX_WORDS] {
+        for nr_words in [1, 16, 17, 100, MAX_CPU_MASK_WORDS] {
             let cpu = 64 * (nr_words as u32 - 1);
             let (mask, only) = (read(nr_words).expect("read"), CpuMask::of_cpu(cpu));
             assert_eq!(mask.0[..nr_words], only.expect("a CPU").0);
         }
-        let error = read(MAX_WORDS + 1).expect_err("too large");
+        let error = read(MAX_CPU_MASK_WORDS + 1).expect_err("too large");
         assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
         assert!(CpuMask::of_cpu(u32::MAX).is_err());
     }

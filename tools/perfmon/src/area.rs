@@ -193,7 +193,7 @@ impl ForkDetector {
     /// Returns true in a child that fork() has made since [`new`](Self::new), where the kernel has
     /// filled the page with zeros. Returns false in a child that shares its memory with the parent,
     /// as after vfork().
-    pub fn is_in_child(&self) -> bool {
+    pub fn is_in_forked_child(&self) -> bool {
         self.0.words().first().map_or(0, Word::load_relaxed) == 0
     }
 }
@@ -210,13 +210,13 @@ mod tests {
         let child = unsafe { libc::fork() };
         if child == 0 {
             // SAFETY: _exit() may be called at any time.
-            unsafe { libc::_exit(if mark.is_in_child() { 42 } else { 1 }) };
+            unsafe { libc::_exit(if mark.is_in_forked_child() { 42 } else { 1 }) };
         }
         let mut status = 0;
         // SAFETY: `status` is valid for writes.
         let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
         assert!(child > 0 && waited == child, "fork() and waitpid()");
         assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 42);
-        assert!(!mark.is_in_child());
+        assert!(!mark.is_in_forked_child());
     }
 }

@@ -7,7 +7,7 @@ mod amd;
 mod intel;
 
 /// A range of events that only some counters count correctly.
-struct Rule {
+struct CounterRule {
     /// The first event code of the range. An event is in the range if its code, masked with `mask`,
     /// is from `first` to `last`.
     first: u16,
@@ -17,8 +17,8 @@ struct Rule {
     counters: u64,
 }
 
-const fn rule(first: u16, last: u16, mask: u16, counters: u64) -> Rule {
-    Rule {
+const fn rule(first: u16, last: u16, mask: u16, counters: u64) -> CounterRule {
+    CounterRule {
         first,
         last,
         mask,
@@ -28,7 +28,7 @@ const fn rule(first: u16, last: u16, mask: u16, counters: u64) -> Rule {
 
 /// An event that is counted correctly only if a second register is programmed, in addition to the
 /// control register of the counter.
-struct Extra {
+struct ExtraMsr {
     /// Event number and unit mask of the event.
     code: u16,
     /// The name that perf uses for the MSR that must be programmed in addition to the control
@@ -36,8 +36,8 @@ struct Extra {
     register: &'static str,
 }
 
-const fn extra(code: u16, register: &'static str) -> Extra {
-    Extra { code, register }
+const fn extra(code: u16, register: &'static str) -> ExtraMsr {
+    ExtraMsr { code, register }
 }
 
 /// A processor model: its family number, its model number, its tables of rules, and its tables of
@@ -45,8 +45,8 @@ const fn extra(code: u16, register: &'static str) -> Extra {
 type Model = (
     u32,
     u32,
-    &'static [&'static [Rule]],
-    &'static [&'static [Extra]],
+    &'static [&'static [CounterRule]],
+    &'static [&'static [ExtraMsr]],
 );
 
 /// The resource that an event needs in addition to a counter and the counter's control register.
@@ -61,7 +61,7 @@ pub enum MissingResource {
 /// Returns what an event needs in addition to a counter on an Intel model. Returns `None` if the
 /// event needs only a counter and the counter's control register, or if the model is unknown.
 pub fn intel_missing_resource(family: u32, model: u32, code: u64) -> Option<MissingResource> {
-    let models = intel::MODELS
+    let models = intel::INTEL_MODELS
         .iter()
         .filter(|m| (m.0, m.1) == (family, model));
     let mut extras = models.flat_map(|m| m.3).flat_map(|table| table.iter());
@@ -80,8 +80,8 @@ pub fn amd_counter_mask(family: u32, code: u64) -> u64 {
     amd::counter_mask(family, code)
 }
 
-/// Returns true if the code has Intel's event number 0. Codes with event number 0 are
-/// pseudo-encodings of fixed counters; general counters count nothing for event number 0.
+/// Returns true if the event number of an Intel event code (bits 0 to 7) is 0. Codes with event
+/// number 0 are pseudo-encodings of fixed counters, and count nothing on general counters.
 pub const fn is_intel_fixed_only(code: u64) -> bool {
     code & 0xff == 0
 }
@@ -90,14 +90,15 @@ pub const fn is_intel_fixed_only(code: u64) -> bool {
 /// matches the event, all bits of the mask are set. On a model with two kinds of CPU, the mask has
 /// only the counters that can count the event on both kinds.
 pub fn intel_counter_mask(family: u32, model: u32, code: u64) -> u64 {
-    let models = intel::MODELS
+    let models = intel::INTEL_MODELS
         .iter()
         .filter(|m| (m.0, m.1) == (family, model));
     models
         .flat_map(|m| m.2)
         .filter_map(|table| {
             // Use the first rule that matches, like perf.
-            let fits = |rule: &&Rule| (rule.first..=rule.last).contains(&(code as u16 & rule.mask));
+            let fits =
+                |rule: &&CounterRule| (rule.first..=rule.last).contains(&(code as u16 & rule.mask));
             table.iter().find(fits)
         })
         .fold(u64::MAX, |counters, rule| counters & rule.counters)

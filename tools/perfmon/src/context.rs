@@ -228,11 +228,11 @@ impl Context {
     /// Attaches a thread's context to the thread `target`, or a CPU's context to the CPU on which
     /// the caller runs. The context does not count before [`Self::start`].
     pub fn load(&self, target: u32) -> io::Result<()> {
-        self.load_set(target, 0)
+        self.load_with_active_set(target, 0)
     }
 
     /// Attaches the context like [`Self::load`], with `set` as the active event set.
-    pub fn load_set(&self, target: u32, set: u16) -> io::Result<()> {
+    pub fn load_with_active_set(&self, target: u32, set: u16) -> io::Result<()> {
         Ok(abi::load_context(self.file.as_fd(), target, set)?)
     }
 

@@ -67,7 +67,7 @@ pub struct PmuDescription {
     pub pmds: Vec<PmdInfo>,
     /// The core types of a hybrid processor, such as Intel's 0x20 (Atom) and 0x40 (Core); empty for
     /// other processors.
-    pub cores: Vec<String>,
+    pub core_types: Vec<String>,
 }
 
 impl PmuDescription {
@@ -210,7 +210,7 @@ fn parse_register(line: &str, description: &mut PmuDescription) -> Option<()> {
             cpus,
         });
     } else if number == "CORE" {
-        description.cores.push(name);
+        description.core_types.push(name);
     } else if let Some(number) = number.strip_prefix("PMD") {
         description.pmds.push(PmdInfo {
             number: number.parse().ok()?,
@@ -282,7 +282,7 @@ PMD1 D address=0xc2 width=48 pmcs=0x2 rdpmc=0x1 cpus=0,2-3
 ",
         );
         let hardware = map.hardware.as_ref().expect("a PMU");
-        assert_eq!(hardware.cores, ["0x20", "0x40"]);
+        assert_eq!(hardware.core_types, ["0x20", "0x40"]);
         assert_eq!(map.pmc(1).map(|r| r.cpus.as_str()), Some("0,2-3"));
         assert_eq!(map.pmd(1).map(|r| r.cpus.as_str()), Some("0,2-3"));
         let common = map

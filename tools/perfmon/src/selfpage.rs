@@ -139,15 +139,15 @@ mod tests {
     }
 
     /// Thread pointer of the reading thread in these tests.
-    const OWN_THREAD_POINTER: u64 = 0x7000;
+    const READER_THREAD_POINTER: u64 = 0x7000;
 
     fn update(page: &SelfPage, flags: u32, value: impl Fn() -> u64) {
-        page.update(counter_state(value), (flags, OWN_THREAD_POINTER), 0, 0);
+        page.update(counter_state(value), (flags, READER_THREAD_POINTER), 0, 0);
     }
 
     /// Reads a PMD from the page. Panics if the page requests RDPMC.
     fn read(page: &SelfPage, pmd: u16) -> Option<u64> {
-        read_counter_as_thread(page, pmd, OWN_THREAD_POINTER, |_| panic!("RDPMC"))
+        read_counter_as_thread(page, pmd, READER_THREAD_POINTER, |_| panic!("RDPMC"))
     }
 
     #[test]
@@ -156,7 +156,7 @@ mod tests {
         update(&page, FLAG_COUNTING | FLAG_RDPMC_ALLOWED, || 3000);
         // The hardware counter has wrapped. RDPMC returns a value with bit 48 set, although the
         // counter has only 48 bits (0 to 47).
-        let value = read_counter_as_thread(&page, 0, OWN_THREAD_POINTER, |number| {
+        let value = read_counter_as_thread(&page, 0, READER_THREAD_POINTER, |number| {
             assert_eq!(number, 7);
             (1 << 48) | 7
         });
@@ -194,7 +194,7 @@ mod tests {
             FLAG_COUNTING | FLAG_RDPMC_ALLOWED,
             read_during_update,
         );
-        assert!(read_counter_as_thread(&page, 0, OWN_THREAD_POINTER, |_| 0).is_some());
+        assert!(read_counter_as_thread(&page, 0, READER_THREAD_POINTER, |_| 0).is_some());
     }
 
     #[test]
@@ -203,7 +203,7 @@ mod tests {
         let change = |sum| update(&page, FLAG_COUNTING | FLAG_RDPMC_ALLOWED, move || sum);
         change(1000);
         let tries = Cell::new(0);
-        let value = read_counter_as_thread(&page, 0, OWN_THREAD_POINTER, |_| {
+        let value = read_counter_as_thread(&page, 0, READER_THREAD_POINTER, |_| {
             tries.set(tries.get() + 1);
             if tries.get() < 3 {
                 change(1000 * tries.get());
@@ -212,7 +212,7 @@ mod tests {
         });
         assert_eq!((value, tries.get()), (Some(2000), 3));
         // If the page changes at each attempt, the reader returns no value.
-        let value = read_counter_as_thread(&page, 0, OWN_THREAD_POINTER, |_| {
+        let value = read_counter_as_thread(&page, 0, READER_THREAD_POINTER, |_| {
             change(1);
             0
         });

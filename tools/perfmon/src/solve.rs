@@ -77,7 +77,7 @@ const MAX_TOTAL_SEARCH_STEPS: usize = 2 * MAX_SEARCH_STEPS;
 struct EventPmdMatching<'a> {
     events: &'a [EventConstraint],
     /// The PMDs in use in each set, each with the index of the event that uses the PMD.
-    pmds_in_use: Vec<Vec<(u16, usize)>>,
+    pmds_in_use_by_set: Vec<Vec<(u16, usize)>>,
     fixed_set_of_event: Vec<Option<u16>>,
 }
 
@@ -85,7 +85,7 @@ impl<'a> EventPmdMatching<'a> {
     fn new(events: &'a [EventConstraint], sets: usize) -> Self {
         Self {
             events,
-            pmds_in_use: vec![Vec::new(); sets],
+            pmds_in_use_by_set: vec![Vec::new(); sets],
             fixed_set_of_event: vec![None; events.len()],
         }
     }
@@ -93,16 +93,16 @@ impl<'a> EventPmdMatching<'a> {
     /// Finds a PMD for an event. If necessary, moves other events to other PMDs (an augmenting
     /// path). `tried` holds the pairs (set, PMD) that this search has tried. On failure the
     /// matching is unchanged.
-    fn assign_pmd(&mut self, event: usize, tried: &mut Vec<(u16, u16)>) -> bool {
+    fn assign_pmd_to_event(&mut self, event: usize, tried: &mut Vec<(u16, u16)>) -> bool {
         let sets: Vec<u16> = match self.fixed_set_of_event[event] {
             Some(set) => vec![set],
-            None => (0..self.pmds_in_use.len() as u16).collect(),
+            None => (0..self.pmds_in_use_by_set.len() as u16).collect(),
         };
         let events = self.events;
         // Prefer a free PMD to moving another event.
         for set in &sets {
             for pmd in &events[event].usable_pmds {
-                let in_use = &mut self.pmds_in_use[usize::from(*set)];
+                let in_use = &mut self.pmds_in_use_by_set[usize::from(*set)];
                 if !in_use.iter().any(|(p, _)| p == pmd) {
                     in_use.push((*pmd, event));
                     return true;
@@ -116,17 +116,17 @@ impl<'a> EventPmdMatching<'a> {
                 }
                 tried.push((set, *pmd));
                 let holder = |in_use: &Vec<(u16, usize)>| in_use.iter().position(|(p, _)| p == pmd);
-                let Some(at) = holder(&self.pmds_in_use[usize::from(set)]) else {
+                let Some(at) = holder(&self.pmds_in_use_by_set[usize::from(set)]) else {
                     continue;
                 };
-                let other = self.pmds_in_use[usize::from(set)][at].1;
-                self.pmds_in_use[usize::from(set)][at].1 = event;
-                self.remove_event_elsewhere(other, set, *pmd);
-                if self.assign_pmd(other, tried) {
+                let other = self.pmds_in_use_by_set[usize::from(set)][at].1;
+                self.pmds_in_use_by_set[usize::from(set)][at].1 = event;
+                self.remove_event_from_other_pmds(other, set, *pmd);
+                if self.assign_pmd_to_event(other, tried) {
                     return true;
                 }
-                if let Some(at) = holder(&self.pmds_in_use[usize::from(set)]) {
-                    self.pmds_in_use[usize::from(set)][at].1 = other;
+                if let Some(at) = holder(&self.pmds_in_use_by_set[usize::from(set)]) {
+                    self.pmds_in_use_by_set[usize::from(set)][at].1 = other;
                 }
             }
         }
@@ -135,8 +135,8 @@ impl<'a> EventPmdMatching<'a> {
 
     /// Removes an event from all sets and PMDs except `pmd` in `set`. After the removal, the caller
     /// assigns the removed event to another PMD.
-    fn remove_event_elsewhere(&mut self, event: usize, set: u16, pmd: u16) {
-        for (n, in_use) in self.pmds_in_use.iter_mut().enumerate() {
+    fn remove_event_from_other_pmds(&mut self, event: usize, set: u16, pmd: u16) {
+        for (n, in_use) in self.pmds_in_use_by_set.iter_mut().enumerate() {
             in_use.retain(|(p, e)| *e != event || (n == usize::from(set) && *p == pmd));
         }
     }
@@ -145,7 +145,11 @@ impl<'a> EventPmdMatching<'a> {
     fn to_schedule(&self) -> EventSchedule {
         let mut assignments = vec![Assignment { set: 0, pmd: 0 }; self.events.len()];
         let mut sets = 0;
-        for in_use in self.pmds_in_use.iter().filter(|in_use| !in_use.is_empty()) {
+        for in_use in self
+            .pmds_in_use_by_set
+            .iter()
+            .filter(|in_use| !in_use.is_empty())
+        {
             for (pmd, event) in in_use {
                 assignments[*event] = Assignment {
                     set: sets,
@@ -170,7 +174,7 @@ fn match_events_with_pmds(
     let mut matching = EventPmdMatching::new(events, sets);
     for event in selected {
         matching.fixed_set_of_event[event] = set_of(event);
-        if !matching.assign_pmd(event, &mut Vec::new()) {
+        if !matching.assign_pmd_to_event(event, &mut Vec::new()) {
             return Err(event);
         }
     }
@@ -188,7 +192,7 @@ struct GroupPlacementSearch<'a> {
 }
 
 impl GroupPlacementSearch<'_> {
-    fn place_groups(&mut self, set_of_group: &mut Vec<u16>) -> Option<EventSchedule> {
+    fn place_remaining_groups(&mut self, set_of_group: &mut Vec<u16>) -> Option<EventSchedule> {
         self.steps_left = self.steps_left.checked_sub(1)?;
         let nr = set_of_group.len();
         // Each event of a group whose set is already chosen, and each event without a group, must
@@ -204,7 +208,7 @@ impl GroupPlacementSearch<'_> {
         let used = set_of_group.iter().map(|set| set + 1).max().unwrap_or(0);
         for set in 0..(used + 1).min(self.nr_sets as u16) {
             set_of_group.push(set);
-            let found = self.place_groups(set_of_group);
+            let found = self.place_remaining_groups(set_of_group);
             if found.is_some() {
                 return found;
             }
@@ -216,7 +220,10 @@ impl GroupPlacementSearch<'_> {
 
 /// Places each group into the first set in which it fits together with the groups that are already
 /// there. Each group fits into an empty set. Returns the set of each group.
-fn place_groups_first_fit(events: &[EventConstraint], groups: &[Vec<usize>]) -> Vec<u16> {
+fn place_each_group_in_first_fitting_set(
+    events: &[EventConstraint],
+    groups: &[Vec<usize>],
+) -> Vec<u16> {
     let mut events_of_set: Vec<Vec<usize>> = Vec::new();
     let mut set_of_group = Vec::new();
     for group in groups {
@@ -239,7 +246,7 @@ fn place_groups_first_fit(events: &[EventConstraint], groups: &[Vec<usize>]) -> 
 
 /// Returns a lower bound for the number of sets: if n events can use only the same m PMDs, they
 /// need at least n / m sets.
-fn min_nr_sets(events: &[EventConstraint]) -> usize {
+fn min_nr_sets_by_pmds(events: &[EventConstraint]) -> usize {
     let mut choices: Vec<Vec<u16>> = events.iter().map(|e| e.usable_pmds.clone()).collect();
     choices.push(choices.concat());
     for counters in &mut choices {
@@ -303,10 +310,10 @@ pub fn assign_events_to_sets(events: &[EventConstraint]) -> Result<EventSchedule
             .filter(|group| group.is_none())
             .count();
     // The lower bound is the number of sets that would be needed if no event were in a group.
-    let min_sets = (min_nr_sets(events)..max_sets)
+    let min_sets = (min_nr_sets_by_pmds(events)..max_sets)
         .find(|sets| match_events_with_pmds(events, 0..events.len(), *sets, |_| None).is_ok())
         .unwrap_or(max_sets);
-    let first_fit = place_groups_first_fit(events, &groups);
+    let first_fit = place_each_group_in_first_fitting_set(events, &groups);
     let match_first_fit = |sets| {
         let set_of = |event: usize| group_of_event[event].map(|g: usize| first_fit[g]);
         match_events_with_pmds(events, 0..events.len(), sets, set_of)
@@ -327,7 +334,7 @@ pub fn assign_events_to_sets(events: &[EventConstraint]) -> Result<EventSchedule
             nr_sets: sets,
             steps_left: max_steps,
         };
-        if let Some(found) = search.place_groups(&mut Vec::new()) {
+        if let Some(found) = search.place_remaining_groups(&mut Vec::new()) {
             return Ok(found);
         }
         total_steps_left -= max_steps - search.steps_left;

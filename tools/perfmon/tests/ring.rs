@@ -44,8 +44,8 @@ impl RingMemory {
     }
 }
 
-/// The number that record_numbers() adds to a count of lost records, to distinguish the count from
-/// the numbers that other records contain.
+/// record_numbers() adds this number to a count of lost records, so that the sum differs from the
+/// number of every record.
 const LOST_COUNT_OFFSET: u64 = 1 << 40;
 
 /// Returns, for each record, the number that the record contains. For a record that reports losses,
@@ -136,7 +136,7 @@ fn r1_9_forward_ring_returns_each_record_across_wraps() {
     }
     numbers.extend(memory.read_numbers(&mut reader));
     assert_eq!(numbers, (0..1000).collect::<Vec<u64>>());
-    assert!(!reader.is_broken());
+    assert!(!reader.has_found_invalid_record());
 }
 
 #[test]
@@ -242,16 +242,19 @@ fn r2_7_reader_of_an_overwritten_forward_ring_skips_to_the_head() {
         write_numbered_record(&mut writer, &memory, n);
     }
     assert_eq!(memory.read_numbers(&mut reader), [0, 1, 2]);
-    assert_eq!(reader.skips(), 0);
+    assert_eq!(reader.nr_skips(), 0);
     // 20 records have 80 words: five times the size of the ring.
     for n in 0..20 {
         write_numbered_record(&mut writer, &memory, n);
     }
     assert_eq!(memory.read_numbers(&mut reader), []);
-    assert_eq!(reader.skips(), 1);
+    assert_eq!(reader.nr_skips(), 1);
     write_numbered_record(&mut writer, &memory, 20);
     assert_eq!(memory.read_numbers(&mut reader), [20]);
-    assert_eq!((reader.skips(), reader.is_broken()), (1, false));
+    assert_eq!(
+        (reader.nr_skips(), reader.has_found_invalid_record()),
+        (1, false)
+    );
 }
 
 #[test]
@@ -262,7 +265,7 @@ fn r2_5_invalid_record_breaks_the_reader() {
     memory.data[0].store_relaxed(3);
     let mut reader = Reader::new(&memory.shared());
     assert_eq!(reader.records(memory.shared()).count(), 0);
-    assert!(reader.is_broken());
+    assert!(reader.has_found_invalid_record());
 }
 
 #[test]
@@ -293,14 +296,17 @@ fn r2_5_reader_returns_no_torn_record_during_writes() {
                         (last, nr_records) = (Some(n), nr_records + 1);
                     }
                 }
-                assert!(!reader.is_broken(), "flags {flags}");
+                assert!(!reader.has_found_invalid_record(), "flags {flags}");
                 has_read.store(nr_records > 0, Ordering::Release);
                 if ended {
                     break;
                 }
             }
             assert!(nr_records > 0, "flags {flags}");
-            assert!(flags == OVERWRITE || reader.skips() == 0, "flags {flags}");
+            assert!(
+                flags == OVERWRITE || reader.nr_skips() == 0,
+                "flags {flags}"
+            );
         });
     }
 }

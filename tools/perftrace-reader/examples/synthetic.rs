@@ -38,7 +38,7 @@ struct TraceCase {
     name: &'static str,
     fake: FakeTrace,
     expected: Vec<ExpectedEvent>,
-    discarded: Vec<String>,
+    loss_reports: Vec<String>,
     /// True if the output is left unfinished, to simulate that the recorder was killed.
     killed: bool,
 }
@@ -49,7 +49,7 @@ impl TraceCase {
             name,
             fake,
             expected: Vec::new(),
-            discarded: Vec::new(),
+            loss_reports: Vec::new(),
             killed: false,
         }
     }
@@ -86,7 +86,7 @@ impl TraceCase {
         let lines: String = self.expected.iter().map(|s| s.line.as_str()).collect();
         let file = |what: &str| directory.join(format!("{}.{what}", self.name));
         fs::write(file("expected"), lines)?;
-        fs::write(file("discarded"), self.discarded.concat())?;
+        fs::write(file("discarded"), self.loss_reports.concat())?;
         Ok(())
     }
 }
@@ -255,7 +255,7 @@ fn case_of_lost_events() -> TraceCase {
     for (time, n) in [(2000, 1), (2010, 2), (2060, 3), (2110, 4)] {
         case.expect_event(time, 2, (100, 1, "app"), "lost:event", &number_field(n));
     }
-    case.discarded = [
+    case.loss_reports = [
         (3, 1000, 2000),
         (5, 2010, 2050),
         (4, 2060, 2100),

@@ -2,7 +2,7 @@
 
 //! Converts ticks of the clock of a trace to times.
 
-use crate::source::Info;
+use crate::source::TraceInfo;
 
 const NS_PER_SECOND: i128 = 1_000_000_000;
 
@@ -18,7 +18,7 @@ pub struct Clock {
 
 impl Clock {
     /// Returns the clock of a trace.
-    pub fn new(info: &Info) -> Self {
+    pub fn new(info: &TraceInfo) -> Self {
         Self {
             khz: info.khz.max(1),
             reference_ticks: info.ticks,
@@ -66,11 +66,11 @@ mod tests {
     use super::*;
 
     fn clock_at(khz: u32, ticks: u64, realtime: u64) -> Clock {
-        Clock::new(&Info {
+        Clock::new(&TraceInfo {
             khz,
             ticks,
             realtime,
-            ..Info::default()
+            ..TraceInfo::default()
         })
     }
 

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use crate::abi;
 use crate::error::Error;
-use crate::source::{BufferId, Chunk, Info, MarkerInfo, ProcessInfo, Source};
+use crate::source::{BufferChunk, BufferId, MarkerInfo, ProcessInfo, Source, TraceInfo};
 use trace_rules::abi::flag::ALL_USERS;
 use trace_rules::abi::{
     self as raw, Create, Describe, Process, Read, Release, ENDED, MAX_BUFFER_BYTES,
@@ -69,11 +69,11 @@ impl Device {
     }
 
     /// Returns the traces that the caller may open.
-    pub fn traces(&self) -> Result<Vec<Info>, Error> {
+    pub fn traces(&self) -> Result<Vec<TraceInfo>, Error> {
         let mut all = Vec::new();
         let mut slot = 0;
         while slot < raw::NR_TRACES as u32 {
-            let mut raw = raw_info_of_slot(slot);
+            let mut raw = new_raw_info(slot);
             match retry_on_intr(|| abi::next_trace(self.file.as_fd(), &mut raw)) {
                 Ok(()) if raw.slot >= slot => {}
                 Ok(()) => return Err(Error::Corrupt("trace listed twice".to_owned())),
@@ -81,7 +81,7 @@ impl Device {
                 Err(e) => return Err(Error::Call("list traces", e.into())),
             }
             slot = raw.slot.saturating_add(1);
-            all.push(info_from_raw(&raw));
+            all.push(trace_info_from_raw(&raw));
         }
         Ok(all)
     }
@@ -130,7 +130,7 @@ impl Device {
 
     /// Creates a trace.
     pub fn create(self, config: &TraceConfig) -> Result<Trace, Error> {
-        let mut raw = empty_raw_create();
+        let mut raw = new_raw_create();
         raw.flags = config.flags;
         raw.bytes = config.bytes;
         raw.wait_ms = config.wait_ms;
@@ -154,7 +154,7 @@ impl Device {
 
     /// Opens an existing trace.
     pub fn open_trace(self, name: &str) -> Result<Trace, Error> {
-        let mut raw = empty_raw_create();
+        let mut raw = new_raw_create();
         // No trace has a name that is too long or otherwise invalid.
         if copy_text_with_nul(&mut raw.name, name, "").is_err() {
             return Err(Error::NoTrace(name.to_owned()));
@@ -209,17 +209,17 @@ impl AsFd for Trace {
 }
 
 impl Source for Trace {
-    fn info(&self) -> Result<Info, Error> {
-        let mut raw = raw_info_of_slot(0);
+    fn info(&self) -> Result<TraceInfo, Error> {
+        let mut raw = new_raw_info(0);
         retry_on_intr(|| abi::read_trace_info(self.file.as_fd(), &mut raw))
             .map_err(|e| Error::Call("query the trace", e.into()))?;
         if raw.khz == 0 {
             return Err(Error::Corrupt("tick frequency is 0".to_owned()));
         }
-        Ok(info_from_raw(&raw))
+        Ok(trace_info_from_raw(&raw))
     }
 
-    fn read(&self, after: BufferId, to: &mut Vec<u8>) -> Result<Option<Chunk>, Error> {
+    fn read(&self, after: BufferId, to: &mut Vec<u8>) -> Result<Option<BufferChunk>, Error> {
         to.resize(to.capacity().max(1 << 16), 0);
         // Limit the number of attempts, so that a traced program that changes the counts of its
         // buffers all the time cannot block the reader.
@@ -232,7 +232,7 @@ impl Source for Trace {
             match abi::read_buffer(self.file.as_fd(), &mut raw, to) {
                 Ok(()) if raw.bytes as usize <= to.len() => {
                     to.truncate(raw.bytes as usize);
-                    return Ok(Some(Chunk {
+                    return Ok(Some(BufferChunk {
                         buffer: BufferId {
                             key: raw.key,
                             cpu: raw.cpu,
@@ -265,8 +265,8 @@ impl Source for Trace {
         read_process_info(self.file.as_fd(), key)
     }
 
-    fn describe(&self, key: u64, number: u32) -> Result<Option<MarkerInfo>, Error> {
-        let mut raw = raw_describe_of_marker(key, number);
+    fn describe_marker(&self, key: u64, number: u32) -> Result<Option<MarkerInfo>, Error> {
+        let mut raw = new_raw_describe(key, number);
         match retry_on_intr(|| abi::read_marker_info(self.file.as_fd(), &mut raw)) {
             Ok(()) => Ok(Some(marker_info_from_raw(&raw))),
             Err(Errno::NOENT | Errno::SRCH | Errno::INVAL) => Ok(None),
@@ -282,7 +282,7 @@ fn visit_markers(
 ) -> Result<bool, Error> {
     let mut from = (0, 0);
     for nr_visited in 0.. {
-        let mut raw = raw_describe_of_marker(from.0, from.1);
+        let mut raw = new_raw_describe(from.0, from.1);
         match retry_on_intr(|| next(&mut raw)) {
             Ok(()) if nr_visited == MAX_LISTED_MARKERS => break,
             Ok(()) => {}
@@ -351,7 +351,7 @@ fn copy_text_with_nul(to: &mut [u8], text: &str, what: &str) -> Result<(), Error
     Ok(())
 }
 
-fn raw_info_of_slot(slot: u32) -> raw::Info {
+fn new_raw_info(slot: u32) -> raw::Info {
     raw::Info {
         size: size_of::<raw::Info>() as u32,
         slot,
@@ -359,7 +359,7 @@ fn raw_info_of_slot(slot: u32) -> raw::Info {
     }
 }
 
-fn empty_raw_create() -> Create {
+fn new_raw_create() -> Create {
     Create {
         size: size_of::<Create>() as u32,
         // If the filter is invalid, the kernel stores the number of the invalid step in `position`.
@@ -369,7 +369,7 @@ fn empty_raw_create() -> Create {
     }
 }
 
-fn raw_describe_of_marker(key: u64, number: u32) -> Describe {
+fn new_raw_describe(key: u64, number: u32) -> Describe {
     Describe {
         key,
         number,
@@ -377,8 +377,8 @@ fn raw_describe_of_marker(key: u64, number: u32) -> Describe {
     }
 }
 
-fn info_from_raw(raw: &raw::Info) -> Info {
-    Info {
+fn trace_info_from_raw(raw: &raw::Info) -> TraceInfo {
+    TraceInfo {
         slot: raw.slot,
         flags: raw.flags,
         bytes: raw.bytes,

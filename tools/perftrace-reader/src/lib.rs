@@ -48,8 +48,8 @@ pub use device::{Device, Trace, TraceConfig, MAX_LISTED_MARKERS, PERFTRACE_DEVIC
 pub use error::Error;
 pub use metadata::{MarkerClass, Process};
 pub use protocols::trace_buffer::{LOST_RECORD, PAD_RECORD, RECORD_MAX};
-pub use reader::{Reader, Totals};
-pub use source::{BufferId, Chunk, Info, MarkerInfo, ProcessInfo, Source};
+pub use reader::{ReadTotals, Reader};
+pub use source::{BufferChunk, BufferId, MarkerInfo, ProcessInfo, Source, TraceInfo};
 pub use trace_rules::abi::flag::{
     ALL_USERS, FILTERED, FLIGHT, KEEP, PAUSED, SHARED, UNSTABLE, WAIT,
 };

@@ -24,7 +24,7 @@ const MAX_CLASSES_PER_USER: usize = MAX_CLASSES / 4;
 #[derive(Debug)]
 pub struct MarkerClass {
     /// The number by which outputs identify the class: 0, 1 and so on.
-    pub class: u32,
+    pub class_number: u32,
     /// The name of the class, `provider:event`.
     pub name: String,
     /// The fields, in the order of their values in a record.
@@ -96,7 +96,7 @@ struct CachedProcess {
     /// The markers by their numbers; `None` if the class of a marker exceeds a limit of classes.
     markers: HashMap<u16, Option<Rc<MarkerClass>>>,
     /// The round (pass over all buffers) in which the process was looked up last.
-    round: u64,
+    last_used_round: u64,
 }
 
 /// The cache: processes by their keys, and markers by their numbers in each process.
@@ -106,7 +106,7 @@ pub struct MetadataCache {
     classes: HashMap<(String, String), Rc<MarkerClass>>,
     /// Number of classes that the processes of each user have added.
     classes_of_user: HashMap<u32, usize>,
-    round: u64,
+    current_round: u64,
     /// The key and the marker number that were looked up last in this round, and the result.
     last_lookup: Option<((u64, u16), ProcessAndMarker)>,
 }
@@ -137,11 +137,11 @@ impl MetadataCache {
                 vacant.insert(CachedProcess {
                     process: Rc::new(Process { key, info }),
                     markers: HashMap::new(),
-                    round: 0,
+                    last_used_round: 0,
                 })
             }
         };
-        cached.round = self.round;
+        cached.last_used_round = self.current_round;
         Ok(Some(cached))
     }
 
@@ -177,7 +177,7 @@ impl MetadataCache {
             Some(marker) => marker.clone(),
             None => {
                 // Do not cache failures: a marker that does not exist may be registered later.
-                let found = source.describe(key, number.into())?;
+                let found = source.describe_marker(key, number.into())?;
                 let Some((found, fields)) = found.and_then(|d| {
                     let fields = fields::parse_fields(&d.fields)?;
                     Some((d, fields))
@@ -213,7 +213,7 @@ impl MetadataCache {
             return None;
         }
         let marker = Rc::new(MarkerClass {
-            class: u32::try_from(next).ok()?,
+            class_number: u32::try_from(next).ok()?,
             name: key.0.clone(),
             fields,
             is_syscall: (key.0.as_str(), key.1.as_str()) == syscalls::SYSCALL_MARKER,
@@ -228,14 +228,14 @@ impl MetadataCache {
     /// cache drops each idle process that the kernel no longer has. The kernel never reuses the
     /// keys of processes. Returns the keys of the processes that were dropped.
     pub fn begin_round(&mut self, source: &impl Source, every: u64) -> Result<Vec<u64>, Error> {
-        self.round += 1;
+        self.current_round += 1;
         self.last_lookup = None;
         let mut exited = Vec::new();
-        if self.round % every != 0 {
+        if self.current_round % every != 0 {
             return Ok(exited);
         }
         for (key, cached) in &self.processes {
-            let idle = self.round - cached.round > every;
+            let idle = self.current_round - cached.last_used_round > every;
             if idle && *key != KEY_KERNEL && source.process(*key)?.is_none() {
                 exited.push(*key);
             }

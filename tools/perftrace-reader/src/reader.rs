@@ -9,9 +9,9 @@ use crate::clock::Clock;
 use crate::error::Error;
 use crate::fields;
 use crate::metadata::MetadataCache;
-use crate::output::{Event, Loss, Output, Packet};
-use crate::records::{BufferLayout, Record, RecordItem, Records};
-use crate::source::{BufferId, Chunk, Info, Source};
+use crate::output::{Event, LossReport, Output, Packet};
+use crate::records::{BufferLayout, Record, RecordItem, RecordIterator};
+use crate::source::{BufferChunk, BufferId, Source, TraceInfo};
 use trace_rules::abi::flag::FLIGHT;
 use trace_rules::abi::KEY_SHARED;
 
@@ -32,7 +32,7 @@ const MAX_COMMIT_DELAY_MS: u64 = 10;
 
 /// Totals over all events that were read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
+pub struct ReadTotals {
     /// Number of events that were read.
     pub events: u64,
     /// Size in bytes of all records that were read.
@@ -49,7 +49,7 @@ pub struct Totals {
     pub overwritten: u64,
     /// Number of events with an impossible time: a time before that of the previous event, or a
     /// time in the future.
-    pub bad_times: u64,
+    pub impossible_times: u64,
 }
 
 /// The result of resolving a record.
@@ -80,12 +80,12 @@ pub struct Reader {
     metadata: MetadataCache,
     streams: HashMap<BufferId, BufferState>,
     buffer: Vec<u8>,
-    totals: Totals,
+    totals: ReadTotals,
 }
 
 impl Reader {
     /// Creates the reader of a trace.
-    pub fn new(info: &Info) -> Self {
+    pub fn new(info: &TraceInfo) -> Self {
         Self {
             flight: info.has_flag(FLIGHT),
             khz: Clock::new(info).frequency() / 1000,
@@ -93,12 +93,12 @@ impl Reader {
             metadata: MetadataCache::default(),
             streams: HashMap::new(),
             buffer: Vec::with_capacity(info.bytes as usize),
-            totals: Totals::default(),
+            totals: ReadTotals::default(),
         }
     }
 
     /// Returns the totals so far.
-    pub fn totals(&self) -> Totals {
+    pub fn totals(&self) -> ReadTotals {
         self.totals
     }
 
@@ -170,7 +170,7 @@ impl Reader {
         &mut self,
         source: &impl Source,
         output: &mut dyn Output,
-        chunk: &Chunk,
+        chunk: &BufferChunk,
         bytes: &[u8],
     ) -> Result<bool, Error> {
         let mut stream = self.streams.remove(&chunk.buffer).unwrap_or_default();
@@ -199,7 +199,7 @@ impl Reader {
     fn parse_packet<'a>(
         &mut self,
         source: &impl Source,
-        chunk: &Chunk,
+        chunk: &BufferChunk,
         bytes: &'a [u8],
         stream: &mut BufferState,
         new_bytes: u64,
@@ -208,7 +208,7 @@ impl Reader {
             shared: chunk.buffer.key == KEY_SHARED,
             flight: self.flight,
         };
-        let mut records = Records::new(bytes, layout);
+        let mut records = RecordIterator::new(bytes, layout);
         let mut items = Vec::new();
         // A flight recorder returns old records again, after the new records.
         while ((bytes.len() - records.remaining()) as u64) < new_bytes {
@@ -261,7 +261,7 @@ impl Reader {
                     let total = total.min(lost);
                     if total > stream.reported_lost {
                         let time = self.correct_record_time(stream, chunk, time);
-                        packet.losses.push(Loss {
+                        packet.losses.push(LossReport {
                             before: packet.events.len(),
                             time,
                             count: total - stream.reported_lost,
@@ -312,7 +312,12 @@ impl Reader {
     /// Corrects the time of a record. Readers of the output rely on times that do not decrease from
     /// one record of a buffer to the next. If a time is more than [`MAX_TIME_AHEAD_MS`] after the
     /// read of the buffer, it is replaced by the time of the read.
-    fn correct_record_time(&mut self, stream: &mut BufferState, chunk: &Chunk, time: u64) -> u64 {
+    fn correct_record_time(
+        &mut self,
+        stream: &mut BufferState,
+        chunk: &BufferChunk,
+        time: u64,
+    ) -> u64 {
         let latest = chunk
             .ticks
             .saturating_add(MAX_TIME_AHEAD_MS.saturating_mul(self.khz));
@@ -321,7 +326,7 @@ impl Reader {
             false => time,
         };
         let corrected = corrected.max(stream.last_time);
-        self.totals.bad_times += u64::from(corrected != time);
+        self.totals.impossible_times += u64::from(corrected != time);
         stream.last_time = corrected;
         corrected
     }

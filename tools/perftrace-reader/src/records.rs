@@ -54,8 +54,8 @@ pub enum RecordItem<'a> {
 
 /// An iterator over the records of a buffer, in the order of the bytes.
 #[derive(Clone, Debug)]
-pub struct Records<'a> {
-    rest: &'a [u8],
+pub struct RecordIterator<'a> {
+    unparsed_bytes: &'a [u8],
     layout: BufferLayout,
     cut: usize,
 }
@@ -84,11 +84,11 @@ enum ParseResult<'a> {
     Corrupt,
 }
 
-impl<'a> Records<'a> {
+impl<'a> RecordIterator<'a> {
     /// Creates an iterator over bytes that were read.
     pub fn new(bytes: &'a [u8], layout: BufferLayout) -> Self {
         Self {
-            rest: bytes,
+            unparsed_bytes: bytes,
             layout,
             cut: 0,
         }
@@ -101,11 +101,11 @@ impl<'a> Records<'a> {
 
     /// Returns the number of bytes that were not parsed yet.
     pub fn remaining(&self) -> usize {
-        self.rest.len()
+        self.unparsed_bytes.len()
     }
 
     fn parse_next(&self) -> ParseResult<'a> {
-        let rest = self.rest;
+        let rest = self.unparsed_bytes;
         // Every record, also a padding record, begins with the 8 bytes that are parsed here.
         let (Some(marker), Some(words), Some(thread)) =
             (u16_at(rest, 0), u16_at(rest, 2), u32_at(rest, 4))
@@ -163,22 +163,24 @@ impl<'a> Records<'a> {
     }
 }
 
-impl<'a> Iterator for Records<'a> {
+impl<'a> Iterator for RecordIterator<'a> {
     type Item = RecordItem<'a>;
 
     fn next(&mut self) -> Option<RecordItem<'a>> {
-        while !self.rest.is_empty() {
+        while !self.unparsed_bytes.is_empty() {
             match self.parse_next() {
                 // Each step consumes at least 8 bytes, so the loop ends.
-                ParseResult::Pad(bytes) => self.rest = self.rest.get(bytes..).unwrap_or_default(),
+                ParseResult::Pad(bytes) => {
+                    self.unparsed_bytes = self.unparsed_bytes.get(bytes..).unwrap_or_default()
+                }
                 ParseResult::Item(bytes, item) => {
-                    self.rest = self.rest.get(bytes..).unwrap_or_default();
+                    self.unparsed_bytes = self.unparsed_bytes.get(bytes..).unwrap_or_default();
                     return Some(item);
                 }
-                ParseResult::Overwritten => self.rest = &[],
+                ParseResult::Overwritten => self.unparsed_bytes = &[],
                 ParseResult::Corrupt => {
-                    self.cut += self.rest.len();
-                    self.rest = &[];
+                    self.cut += self.unparsed_bytes.len();
+                    self.unparsed_bytes = &[];
                 }
             }
         }
@@ -206,7 +208,7 @@ mod tests {
     };
 
     fn read_all_records(bytes: &[u8], layout: BufferLayout) -> (Vec<RecordItem<'_>>, usize) {
-        let mut records = Records::new(bytes, layout);
+        let mut records = RecordIterator::new(bytes, layout);
         let all: Vec<RecordItem<'_>> = records.by_ref().collect();
         assert_eq!(records.remaining(), 0);
         (all, records.cut())

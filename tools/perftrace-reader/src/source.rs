@@ -7,7 +7,7 @@ use crate::error::Error;
 
 /// The state of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Info {
+pub struct TraceInfo {
     /// The number of the trace's slot.
     pub slot: u32,
     /// The flags of the trace, such as [`crate::FLIGHT`].
@@ -51,7 +51,7 @@ pub struct Info {
     pub markers: String,
 }
 
-impl Info {
+impl TraceInfo {
     /// Returns true if the flag `flag` is set.
     pub fn has_flag(&self, flag: u32) -> bool {
         self.flags & flag != 0
@@ -74,7 +74,7 @@ impl BufferId {
 
 /// The result of reading a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Chunk {
+pub struct BufferChunk {
     /// The buffer that was read.
     pub buffer: BufferId,
     /// The buffer's count of lost events.
@@ -120,17 +120,17 @@ pub struct MarkerInfo {
 /// A trace that can be read.
 pub trait Source {
     /// Returns the state of the trace.
-    fn info(&self) -> Result<Info, Error>;
+    fn info(&self) -> Result<TraceInfo, Error>;
 
     /// Searches the buffers that follow the buffer `after`, and reads the first one that has new
     /// bytes. Replaces the contents of `to` with the bytes that were read. Returns `None` if no
     /// buffer after `after` has new bytes.
-    fn read(&self, after: BufferId, to: &mut Vec<u8>) -> Result<Option<Chunk>, Error>;
+    fn read(&self, after: BufferId, to: &mut Vec<u8>) -> Result<Option<BufferChunk>, Error>;
 
     /// Returns the process with this key, or `None` if the process does not exist. If shared buffers
     /// exist, a description without a name is returned for [`crate::KEY_SHARED`].
     fn process(&self, key: u64) -> Result<Option<ProcessInfo>, Error>;
 
     /// Returns the marker with this number, or `None` if the process has no marker of this number.
-    fn describe(&self, key: u64, number: u32) -> Result<Option<MarkerInfo>, Error>;
+    fn describe_marker(&self, key: u64, number: u32) -> Result<Option<MarkerInfo>, Error>;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Passes arbitrary bytes to the reader. The reader must not panic, must end every loop, and must
-//! count invalid bytes in `Totals::cut`.
+//! count invalid bytes in `ReadTotals::cut`.
 
 mod fake;
 
@@ -10,14 +10,14 @@ use perftrace_reader::fields;
 use perftrace_reader::output::{
     CtfOutput, Output, Packet, PerfettoOutput, TextOutput, TraceProperties,
 };
-use perftrace_reader::records::{BufferLayout, RecordItem, Records};
+use perftrace_reader::records::{BufferLayout, RecordItem, RecordIterator};
 use perftrace_reader::{Clock, Reader, Source, FLIGHT, PAD_RECORD};
 use proptest::prelude::*;
 
 /// Parses all records. Returns the number of bytes in events and LOST records, and the number of
 /// bytes that the parser has discarded as invalid (`cut`).
 fn parse_all_records(bytes: &[u8], layout: BufferLayout) -> (usize, usize) {
-    let mut records = Records::new(bytes, layout);
+    let mut records = RecordIterator::new(bytes, layout);
     let mut valid_bytes = 0;
     let mut steps = 0;
     let mut remaining = records.remaining();

@@ -12,8 +12,8 @@ use std::io;
 use fake::{FakeTrace, RecordBytes, FAKE_KHZ, NOW_TICKS, SHARED_KEY};
 use perftrace_reader::output::{Output, Packet, TextOutput};
 use perftrace_reader::{
-    BufferId, Chunk, Clock, Error, Info, MarkerInfo, ProcessInfo, Reader, Source, Totals,
-    KEY_KERNEL,
+    BufferChunk, BufferId, Clock, Error, MarkerInfo, ProcessInfo, ReadTotals, Reader, Source,
+    TraceInfo, KEY_KERNEL,
 };
 
 /// An output that counts events and packets, and keeps the keys of processes that have exited.
@@ -57,20 +57,20 @@ struct ForkStorm {
 }
 
 impl Source for ForkStorm {
-    fn info(&self) -> Result<Info, Error> {
-        Ok(Info {
+    fn info(&self) -> Result<TraceInfo, Error> {
+        Ok(TraceInfo {
             khz: FAKE_KHZ,
             ticks: NOW_TICKS,
-            ..Info::default()
+            ..TraceInfo::default()
         })
     }
 
-    fn read(&self, after: BufferId, to: &mut Vec<u8>) -> Result<Option<Chunk>, Error> {
+    fn read(&self, after: BufferId, to: &mut Vec<u8>) -> Result<Option<BufferChunk>, Error> {
         let nr_reads = self.nr_reads.get() + 1;
         assert!(nr_reads < 100_000, "the round does not end");
         self.nr_reads.set(nr_reads);
         *to = RecordBytes::default().event(0, 1, NOW_TICKS + 1, &[]).0;
-        Ok(Some(Chunk {
+        Ok(Some(BufferChunk {
             buffer: BufferId {
                 key: after.key.max(SHARED_KEY) + 1,
                 cpu: 0,
@@ -85,7 +85,7 @@ impl Source for ForkStorm {
         Ok(self.process.clone())
     }
 
-    fn describe(&self, _: u64, _: u32) -> Result<Option<MarkerInfo>, Error> {
+    fn describe_marker(&self, _: u64, _: u32) -> Result<Option<MarkerInfo>, Error> {
         Ok(None)
     }
 }
@@ -147,7 +147,7 @@ fn r3_7_a_buffer_of_a_process_that_the_kernel_has_dropped_is_skipped() {
     let mut reader = Reader::new(&fake.info);
     let nr = reader.read_round(&fake, &mut output).expect("it is read");
     assert_eq!((nr, output.packets), (0, 0));
-    assert_eq!(reader.totals(), Totals::default());
+    assert_eq!(reader.totals(), ReadTotals::default());
 }
 
 #[test]

@@ -8,8 +8,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use trace_rules::abi::{map, wake_file};
 
-pub(crate) use protocols::trace_buffer::{HEAD_WORDS, RECORDS, RECORD_MAX};
 pub use protocols::trace_buffer::{LOST_RECORD, PAD_RECORD};
+pub(crate) use protocols::trace_buffer::{RECORDS_OFFSET, RECORD_HEAD_WORDS, RECORD_MAX};
 pub(crate) use trace_rules::abi::call::{ATTACH, NOTIFY, REGISTER, UNREGISTER, WAIT_ROOM};
 pub use trace_rules::abi::flag::{FILTERED, FLIGHT, SHARED, WAIT};
 pub(crate) use trace_rules::abi::{
@@ -27,20 +27,20 @@ pub(crate) const RETRY_OFFSET: usize = wake_file::RETRY_WORDS as usize;
 pub(crate) const NR_RETRY_WORDS: usize = wake_file::NR_RETRY_WORDS;
 /// Maximum size in bytes of a record's fields: the maximum size of a record, minus the header and
 /// minus the 8 bytes of the process key that a record in a shared buffer has.
-pub(crate) const MAX_RECORD_FIELDS_BYTES: usize = RECORD_MAX - HEAD_WORDS * 8 - 8;
+pub(crate) const MAX_RECORD_FIELDS_BYTES: usize = RECORD_MAX - RECORD_HEAD_WORDS * 8 - 8;
 
 /// `struct perftrace_slot`: the state of a trace, which traced processes read. Only the kernel
 /// writes to the structure.
 #[repr(C)]
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub(crate) struct TraceSlot {
     pub(crate) generation: AtomicU32,
     pub(crate) flags: AtomicU32,
     pub(crate) mask: AtomicU32,
     pub(crate) wait_ms: AtomicU32,
 }
 
-impl Slot {
+impl TraceSlot {
     /// Returns the maximum number of milliseconds that a thread waits for room in a buffer of a
     /// trace with [`WAIT`]. 0 means ten seconds, and `u32::MAX` means no limit.
     pub(crate) fn wait_ms(&self) -> u32 {
@@ -64,7 +64,7 @@ pub(crate) struct Control {
     pub(crate) pid: AtomicU32,
     pub(crate) reserved: AtomicU32,
     pub(crate) reserved2: AtomicU64,
-    pub(crate) slots: [Slot; NR_TRACES],
+    pub(crate) slots: [TraceSlot; NR_TRACES],
 }
 
 /// `struct perftrace_buffer`: the first page of a buffer.
@@ -85,8 +85,8 @@ pub(crate) struct Buffer {
 
 // The assembly of the fast path (`fast_path.rs`) has these offsets and sizes as literals.
 const _: () = {
-    assert!(offset_of!(Slot, flags) == 4 && offset_of!(Slot, mask) == 8);
-    assert!(size_of::<Slot>() == 16 && offset_of!(Control, slots) == 48);
+    assert!(offset_of!(TraceSlot, flags) == 4 && offset_of!(TraceSlot, mask) == 8);
+    assert!(size_of::<TraceSlot>() == 16 && offset_of!(Control, slots) == 48);
     assert!(offset_of!(Buffer, head) == 0 && offset_of!(Buffer, limit) == 8);
     assert!(offset_of!(Buffer, reserve) == 16 && offset_of!(Buffer, lost) == 24);
     assert!(offset_of!(Buffer, owner) == 40 && offset_of!(Buffer, tail) == 64);

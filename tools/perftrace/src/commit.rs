@@ -12,7 +12,7 @@ use core::ptr;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{compiler_fence, AtomicU64, Ordering};
 
-use crate::abi::{Buffer, Slot};
+use crate::abi::{Buffer, TraceSlot};
 
 /// An update of a buffer, computed by the slow path.
 ///
@@ -28,7 +28,7 @@ pub(crate) struct BufferUpdate<'a> {
     /// The preconditions of the update: `slot` has the generation `generation`, and `buffer` has
     /// the counts `head` and `lost`. In a restartable sequence, a further precondition is that the
     /// thread runs on `cpu`.
-    pub(crate) slot: &'a Slot,
+    pub(crate) slot: &'a TraceSlot,
     pub(crate) buffer: &'a Buffer,
     pub(crate) head: u64,
     pub(crate) lost: u64,

@@ -33,7 +33,7 @@ const MIN_DEVICE_FD: c_int = 900;
 pub(crate) struct Errno(pub(crate) c_int);
 
 /// The addresses of the two mappings of `/dev/perftrace` in this process.
-pub(crate) struct Mappings {
+pub(crate) struct DeviceMappings {
     pub(crate) control: *mut u8,
     pub(crate) buffers: *mut u8,
 }
@@ -41,7 +41,7 @@ pub(crate) struct Mappings {
 /// Opens `/dev/perftrace` and attaches this process. If another copy of this library in the process
 /// has attached already, uses the mappings of that copy. Returns the mappings, or the errno of the
 /// system call that failed.
-pub(crate) fn attach_process(shared: bool) -> Result<Mappings, Errno> {
+pub(crate) fn attach_process(shared: bool) -> Result<DeviceMappings, Errno> {
     #[cfg(feature = "simulate")]
     if let Some(result) = simulate::attach_simulated_process(None) {
         return result.map_err(Errno);
@@ -70,7 +70,7 @@ pub(crate) fn attach_process(shared: bool) -> Result<Mappings, Errno> {
         match (attach.control, attach.buffers) {
             (0, _) | (_, 0) => map_device(fd, &attach),
             // Another copy of this library in this process has made the mappings.
-            (control, buffers) => Ok(Mappings {
+            (control, buffers) => Ok(DeviceMappings {
                 control: control as *mut u8,
                 buffers: buffers as *mut u8,
             }),
@@ -131,7 +131,7 @@ pub(crate) fn run_without_cancellation(f: impl FnOnce()) {
     });
 }
 
-fn map_device(fd: c_int, attach: &Attach) -> Result<Mappings, Errno> {
+fn map_device(fd: c_int, attach: &Attach) -> Result<DeviceMappings, Errno> {
     let read = libc::PROT_READ;
     let control = map_file_at(
         null_mut(),
@@ -154,7 +154,7 @@ fn map_device(fd: c_int, attach: &Attach) -> Result<Mappings, Errno> {
         unsafe { libc::munmap(control.cast(), abi::READ_MAPPING_BYTES) };
     }
     let buffers = buffers?;
-    Ok(Mappings { control, buffers })
+    Ok(DeviceMappings { control, buffers })
 }
 
 /// Maps a part of a file. If `at` is not null, the mapping at this address is replaced.

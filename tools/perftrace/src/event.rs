@@ -7,7 +7,7 @@ use core::mem::MaybeUninit;
 use core::slice;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::abi::{HEAD_WORDS, MAX_RECORD_FIELDS_BYTES};
+use crate::abi::{MAX_RECORD_FIELDS_BYTES, RECORD_HEAD_WORDS};
 use crate::site::{
     field_size_of_code, fixed_payload_words, pack_fixed_fields, FieldValue, Site, TEXT_FIELD_CODE,
 };
@@ -20,26 +20,26 @@ pub fn unlikely() {}
 
 /// Writes an event that the Rust macro `event!` records.
 #[inline(always)]
-pub fn write_macro_event<const SHAPE: u64, const N: usize>(
+pub fn write_macro_event<const FIELD_TYPES: u64, const N: usize>(
     site: &'static Site,
     values: [FieldValue<'_>; N],
 ) {
     let packed;
-    // SAFETY: The macro has made `site` and `SHAPE` from the same fields, so the sizes agree. The
-    // `FieldValue` of a text contains the address and the length of the text.
+    // SAFETY: The macro has made `site` and `FIELD_TYPES` from the same fields, so the sizes agree.
+    // The `FieldValue` of a text contains the address and the length of the text.
     unsafe {
-        match const { fixed_payload_words(SHAPE) } {
+        match const { fixed_payload_words(FIELD_TYPES) } {
             Some(0) => c::write_event_0_words(site),
             Some(1) => {
-                packed = pack_fixed_fields(SHAPE, &values);
+                packed = pack_fixed_fields(FIELD_TYPES, &values);
                 c::write_event_1_word(site, packed[0]);
             }
             Some(2) => {
-                packed = pack_fixed_fields(SHAPE, &values);
+                packed = pack_fixed_fields(FIELD_TYPES, &values);
                 c::write_event_2_words(site, packed[0], packed[1]);
             }
             Some(n) => {
-                packed = pack_fixed_fields(SHAPE, &values);
+                packed = pack_fixed_fields(FIELD_TYPES, &values);
                 c::write_event_words(site, packed.as_ptr(), n);
             }
             None => c::write_event_values(site, values.as_ptr(), N),
@@ -149,8 +149,8 @@ pub mod c {
         let fields = payload.padded_words();
         // Pass a copy of the marker's site to the fast path, and store the size of this record in
         // the copy's header. The copy has only the parts of a site that the fast path reads.
-        let words = ((fields.len() + HEAD_WORDS) as u32) << 16;
-        let sized_site = site.with_record_words(words);
+        let words = ((fields.len() + RECORD_HEAD_WORDS) as u32) << 16;
+        let sized_site = site.copy_with_record_words(words);
         // SAFETY: The caller guarantees that the site and its marker word are live. The size in the
         // header of `sized_site` is that of a record with `fields`, and `fields` is not empty.
         unsafe {
@@ -270,7 +270,7 @@ impl PayloadBuilder {
     }
 
     #[inline]
-    fn remaining(&self) -> usize {
+    fn remaining_bytes(&self) -> usize {
         MAX_RECORD_FIELDS_BYTES.saturating_sub(self.bytes)
     }
 
@@ -281,7 +281,7 @@ impl PayloadBuilder {
     /// `bytes` bytes can be read at `from`.
     #[inline]
     unsafe fn append(&mut self, from: *const u8, bytes: usize) {
-        let bytes = bytes.min(self.remaining());
+        let bytes = bytes.min(self.remaining_bytes());
         let to = self
             .words
             .as_mut_ptr()
@@ -308,7 +308,7 @@ impl PayloadBuilder {
     ///
     /// The text can be read up to its first NUL or its maximum length.
     unsafe fn append_text(&mut self, value: &FieldValue<'_>, after: usize) {
-        let max = self.remaining().saturating_sub(after + 1);
+        let max = self.remaining_bytes().saturating_sub(after + 1);
         let (from, max) = match value.bits {
             0 => (c"(null)".to_bytes_with_nul().as_ptr(), max.min(6)),
             at => (
@@ -337,7 +337,7 @@ impl PayloadBuilder {
 impl Site {
     /// Returns a copy of the parts of the site that the fast path reads. The upper half of the
     /// copy's `header` is the upper half of `words`, the size of a record.
-    fn with_record_words(&self, words: u32) -> Self {
+    fn copy_with_record_words(&self, words: u32) -> Self {
         Self {
             word: self.word.load(Relaxed).into(),
             header: (self.header.load(Relaxed) & 0xffff | words).into(),

@@ -125,7 +125,7 @@ pub use site::{encode_field_types, value, FieldValue, Site};
 #[macro_export]
 macro_rules! event {
     ($provider:ident, $name:ident $(, $field:ident: $type:ident = $value:expr)* $(,)?) => {{
-        const SHAPE: u64 = $crate::encode_field_types([$($crate::field_type_code!($type)),*]);
+        const FIELD_TYPES: u64 = $crate::encode_field_types([$($crate::field_type_code!($type)),*]);
         #[allow(unsafe_code, reason = "a section")]
         #[link_section = "perftrace_rust"]
         static SITE: $crate::Site = $crate::Site::new(
@@ -133,11 +133,11 @@ macro_rules! event {
                 stringify!($provider), ":", stringify!($name), "\0",
                 $(" ", stringify!($field), ":", stringify!($type),)* "\0"
             ),
-            SHAPE,
+            FIELD_TYPES,
         );
         if SITE.is_enabled() {
             $crate::unlikely();
-            $crate::write_macro_event::<SHAPE, { 0 $(+ $crate::count_one_field!($field))* }>(
+            $crate::write_macro_event::<FIELD_TYPES, { 0 $(+ $crate::count_one_field!($field))* }>(
                 &SITE,
                 [$($crate::value::$type($value)),*],
             );

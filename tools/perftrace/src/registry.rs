@@ -19,7 +19,7 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::abi::{Marker, MAX_FIELDS_BYTES, MAX_NAME_BYTES, NO_MARKER_NUMBER, VERSION};
-use crate::device::{self, Errno, Mappings};
+use crate::device::{self, DeviceMappings, Errno};
 use crate::site::{Site, SITE_REFUSED, SITE_REGISTERED, SITE_UNREGISTERED, SITE_WAITING};
 use crate::wake_file::WakeFile;
 use crate::{state, thread, wiped_page};
@@ -149,9 +149,9 @@ pub unsafe extern "C" fn register_module(module: *mut MarkerModule) {
         match registry.attach_state {
             AttachState::New => registry.init_and_attach(),
             // The cause of the last failure may be gone: the device may have appeared.
-            AttachState::Waiting => return registry.reattach(announcement),
+            AttachState::Waiting => return registry.attach_again(announcement),
             AttachState::Attached if state::is_mapping_released() => {
-                return registry.reattach(announcement)
+                return registry.attach_again(announcement)
             }
             _ => {}
         }
@@ -201,19 +201,19 @@ pub(crate) fn attach_on_wake(announcement: u32) {
             AttachState::Waiting => true,
             // The calling process may be a child that was created while its parent registered the
             // markers of the program.
-            AttachState::Attached => state::is_mapping_released() || page.is_new_child(),
+            AttachState::Attached => state::is_mapping_released() || page.is_owner_unknown(),
             AttachState::New | AttachState::Off => false,
         };
         // Two announcements of the device have different values. Attach once for each announcement,
         // and never in a child process that shares the memory of its parent.
         let is_new = registry.wake_file.last_announcement != announcement;
-        if is_waiting && is_new && page.is_owned_by_caller() {
-            if page.is_new_child() {
+        if is_waiting && is_new && page.is_owned_by_calling_process() {
+            if page.is_owner_unknown() {
                 // The thread-local words still have the values of the parent's thread: no fork
                 // handler has cleared them.
                 thread::clear_thread_words();
             }
-            registry.reattach(announcement);
+            registry.attach_again(announcement);
             // Store `last_announcement` last: a child that is created before the store still has
             // the previous value, so the child attaches as well.
             registry.wake_file.last_announcement = announcement;
@@ -241,11 +241,11 @@ impl Registry {
         self.is_debug_on = env_starts_with(c"PERFTRACE_DEBUG", b'1');
         self.attach_state = AttachState::Off;
         if env_starts_with(c"PERFTRACE", b'0') {
-            return self.log_why_off(c"PERFTRACE=0 is in the environment");
+            return self.log_why_tracing_is_off(c"PERFTRACE=0 is in the environment");
         }
         // SAFETY: getauxval() only reads the auxiliary vector.
         if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
-            return self.log_why_off(c"the program has more privileges than its user");
+            return self.log_why_tracing_is_off(c"the program has more privileges than its user");
         }
         // A process without restartable sequences does not use shared buffers, because it would
         // lock a shared buffer by the word `owner`, which the restartable sequences of other
@@ -257,7 +257,11 @@ impl Registry {
             // SAFETY: The handlers are functions of this library. The C library removes the
             // handlers when this library is unmapped.
             let result = unsafe {
-                libc::pthread_atfork(Some(lock_for_fork), Some(unlock_parent), Some(reset_child))
+                libc::pthread_atfork(
+                    Some(lock_before_fork),
+                    Some(unlock_parent_after_fork),
+                    Some(reset_child_after_fork),
+                )
             };
             if result != 0 {
                 self.log_error(c"pthread_atfork", result);
@@ -276,7 +280,7 @@ impl Registry {
             Ok(mappings) => self.finish_attach(mappings, announcement),
             Err(error) => {
                 self.log_error(c"/dev/perftrace", error.0);
-                self.attach_state = match self.wait_for_device(announcement) {
+                self.attach_state = match self.prepare_to_wait_for_device(announcement) {
                     true => AttachState::Waiting,
                     false => AttachState::Off,
                 };
@@ -286,15 +290,15 @@ impl Registry {
 
     /// Prepares for a later announcement of the device in the wake file. Returns false if the wake
     /// file cannot be mapped.
-    fn wait_for_device(&mut self, announcement: u32) -> bool {
-        if let Err(Errno(error)) = self.wake_file.select_word(announcement) {
+    fn prepare_to_wait_for_device(&mut self, announcement: u32) -> bool {
+        if let Err(Errno(error)) = self.wake_file.select_announcement_word(announcement) {
             // Do not report a missing wake file: the failure to attach was reported already.
             if error != libc::ENOENT {
                 self.log_error(c"/run/perftrace/wake", error);
             }
             return false;
         }
-        self.log_why_off(c"waiting for /dev/perftrace");
+        self.log_why_tracing_is_off(c"waiting for /dev/perftrace");
         true
     }
 
@@ -304,7 +308,7 @@ impl Registry {
     /// Until a site gets a marker word of the device, its pointer `word` points into the wake file.
     /// A child that another thread creates before `word` changes finds the announcement of the
     /// device in the wake file, and attaches itself.
-    fn reattach(&mut self, announcement: u32) {
+    fn attach_again(&mut self, announcement: u32) {
         let known =
             |site: &&Site| matches!(site.state.load(Relaxed), SITE_REGISTERED | SITE_WAITING);
         self.for_each_module(|module| {
@@ -317,13 +321,13 @@ impl Registry {
                 let sites = module.sites().iter();
                 let unregistered =
                     sites.filter(|site| site.state.load(Relaxed) == SITE_UNREGISTERED);
-                unregistered.for_each(|site| site.switch_off(module.off_word, SITE_UNREGISTERED));
+                unregistered.for_each(|site| site.disable(module.off_word, SITE_UNREGISTERED));
             }
             AttachState::Attached | AttachState::Waiting => self.register_markers_of(module),
         });
     }
 
-    fn finish_attach(&mut self, mappings: Mappings, announcement: u32) {
+    fn finish_attach(&mut self, mappings: DeviceMappings, announcement: u32) {
         // SAFETY: `device::attach_process()` has returned these mappings, which are never unmapped.
         unsafe { state::set_mappings(mappings.control, mappings.buffers) };
         #[cfg(feature = "simulate")]
@@ -335,10 +339,10 @@ impl Registry {
             Some(VERSION) => AttachState::Attached,
             // The version 0 in the control page means that the kernel has removed mappings that
             // another copy of the library in this process has made.
-            Some(0) if self.wait_for_device(announcement) => AttachState::Waiting,
+            Some(0) if self.prepare_to_wait_for_device(announcement) => AttachState::Waiting,
             Some(0) | None => AttachState::Off,
             Some(_) => {
-                self.log_why_off(c"the kernel uses another version of the interface");
+                self.log_why_tracing_is_off(c"the kernel uses another version of the interface");
                 AttachState::Off
             }
         };
@@ -363,7 +367,7 @@ impl Registry {
             for site in sites.iter().filter(is_unregistered) {
                 // SAFETY: By the invariant of `Site`, `text` is a name and fields, both with a NUL.
                 if unsafe { split_name_and_fields(site.text) }.is_none() {
-                    self.disable_refused(module, site, libc::E2BIG);
+                    self.disable_refused_site(module, site, libc::E2BIG);
                 }
             }
             let count = sites.iter().filter(is_unregistered).count();
@@ -374,26 +378,26 @@ impl Registry {
                     unsafe { fill_marker_request(marker, site.text) };
                 }
                 let call_error = self
-                    .request_registration(markers)
+                    .register_in_kernel(markers)
                     .map_or_else(|Errno(error)| error, |()| 0);
                 for (site, marker) in sites.iter().filter(is_unregistered).zip(&*markers) {
                     match (state::marker_word_address(marker.number), marker.error) {
                         (Some(word), _) => site.set_registered(marker.number, word),
-                        (None, 0) => self.disable_refused(module, site, call_error),
-                        (None, error) => self.disable_refused(module, site, error as c_int),
+                        (None, 0) => self.disable_refused_site(module, site, call_error),
+                        (None, error) => self.disable_refused_site(module, site, error as c_int),
                     }
                 }
             });
             if let Err(Errno(error)) = result {
                 let rest = sites.iter().filter(is_unregistered);
-                rest.for_each(|site| self.disable_refused(module, site, error));
+                rest.for_each(|site| self.disable_refused_site(module, site, error));
             }
         }
     }
 
     /// Sends the registration of markers to the kernel. Opens the device again if the program has
     /// closed the descriptor.
-    fn request_registration(&self, markers: &mut [Marker]) -> Result<(), Errno> {
+    fn register_in_kernel(&self, markers: &mut [Marker]) -> Result<(), Errno> {
         match device::register_markers(markers) {
             Err(Errno(libc::EBADF)) => {
                 let mappings = device::attach_process(self.shares_buffers)?;
@@ -411,8 +415,8 @@ impl Registry {
         }
     }
 
-    fn disable_refused(&self, module: &MarkerModule, site: &Site, error: c_int) {
-        site.switch_off(module.off_word, SITE_REFUSED);
+    fn disable_refused_site(&self, module: &MarkerModule, site: &Site, error: c_int) {
+        site.disable(module.off_word, SITE_REFUSED);
         self.log_error_of_c_string(site.text, error);
     }
 
@@ -436,7 +440,7 @@ impl Registry {
         });
         // Disable the module's sites even if the kernel could not unregister the markers.
         for site in module.sites() {
-            site.switch_off(module.off_word, SITE_UNREGISTERED);
+            site.disable(module.off_word, SITE_UNREGISTERED);
         }
     }
 
@@ -450,12 +454,12 @@ impl Registry {
         self.for_each_module(|module| {
             for site in module.sites() {
                 if site.state.load(Relaxed) == SITE_REGISTERED {
-                    site.switch_off(module.off_word, SITE_UNREGISTERED);
+                    site.disable(module.off_word, SITE_UNREGISTERED);
                 }
             }
         });
         self.attach_state = AttachState::Off;
-        let replace = Mappings {
+        let replace = DeviceMappings {
             control: self.mappings.0,
             buffers: self.mappings.1,
         };
@@ -476,7 +480,7 @@ impl Registry {
         }
     }
 
-    fn log_why_off(&self, reason: &CStr) {
+    fn log_why_tracing_is_off(&self, reason: &CStr) {
         if self.is_debug_on {
             // SAFETY: The format and its argument are C strings.
             unsafe { dprintf(2, c"perftrace: off: %s\n".as_ptr(), reason.as_ptr()) };
@@ -565,13 +569,13 @@ unsafe fn fill_marker_request(marker: &mut Marker, text: *const c_char) {
 
 /// Takes the lock before fork() copies the memory, so that no thread changes the registry during
 /// the copy.
-extern "C" fn lock_for_fork() {
+extern "C" fn lock_before_fork() {
     if let Some(page) = wiped_page::get_or_map_page() {
         page.lock();
     }
 }
 
-extern "C" fn unlock_parent() {
+extern "C" fn unlock_parent_after_fork() {
     if let Some(page) = wiped_page::get_or_map_page() {
         page.unlock();
     }
@@ -579,7 +583,7 @@ extern "C" fn unlock_parent() {
 
 /// Prepares the child of fork(). The lock is free in the child, because the kernel has wiped the
 /// page of the lock.
-extern "C" fn reset_child() {
+extern "C" fn reset_child_after_fork() {
     thread::clear_thread_words();
     if let Some(page) = wiped_page::get_or_map_page() {
         page.set_owner();

@@ -26,7 +26,7 @@ use std::{env, format, process, ptr};
 
 use crate::abi::{self, Buffer, Control, Marker};
 pub use crate::abi::{FILTERED, FLIGHT, LOST_RECORD, PAD_RECORD, SHARED, WAIT};
-use crate::device::{map_file_at, Errno, Mappings};
+use crate::device::{map_file_at, DeviceMappings, Errno};
 
 /// Maximum number of markers in a simulated kernel.
 const MAX_SIMULATED_MARKERS: usize = 256;
@@ -37,8 +37,8 @@ struct MarkerTable {
     /// The traces that will record newly registered markers, with one bit for each trace.
     recording_traces: AtomicU32,
     nr_markers: AtomicU32,
-    notified: AtomicU64,
-    refs: [AtomicU32; MAX_SIMULATED_MARKERS],
+    nr_reader_wakeups: AtomicU64,
+    marker_refs: [AtomicU32; MAX_SIMULATED_MARKERS],
     markers: [Marker; MAX_SIMULATED_MARKERS],
 }
 
@@ -79,7 +79,7 @@ impl SimulatedKernelConfig {
 /// The simulated kernel to which this process is attached.
 static ATTACHED_KERNEL: AtomicPtr<SimulatedKernel> = AtomicPtr::new(ptr::null_mut());
 /// The parameters of the simulated kernel for the next attach, or null if no test has set them.
-static NEXT_CONFIG: AtomicPtr<SimulatedKernelConfig> = AtomicPtr::new(ptr::null_mut());
+static NEXT_ATTACH_CONFIG: AtomicPtr<SimulatedKernelConfig> = AtomicPtr::new(ptr::null_mut());
 
 /// The kernel's side of a simulated device.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ pub struct SimulatedKernel {
     config: SimulatedKernelConfig,
     base: *mut u8,
     /// The addresses of the process's two mappings.
-    mapped: [AtomicPtr<u8>; 2],
+    process_mappings: [AtomicPtr<u8>; 2],
     /// True if the simulated reader reads all records whenever it is woken.
     auto_read: bool,
 }
@@ -113,7 +113,7 @@ pub struct Record {
 
 /// Attaches this process to a new simulated kernel. No trace records the process's markers yet.
 pub fn attach_to_simulated_kernel(config: SimulatedKernelConfig) -> &'static SimulatedKernel {
-    NEXT_CONFIG.store(Box::into_raw(Box::new(config)), Release);
+    NEXT_ATTACH_CONFIG.store(Box::into_raw(Box::new(config)), Release);
     crate::registry::attach_simulated(attached_kernel().is_some());
     attached_kernel().expect("attached")
 }
@@ -138,16 +138,19 @@ fn create_memfd() -> io::Result<File> {
 /// Simulates the open of the device and the attach of this process. The new mappings take the place
 /// of the old mappings in `replace`, if any. Returns `None` if no simulation was set up.
 pub(crate) fn attach_simulated_process(
-    replace: Option<&Mappings>,
-) -> Option<Result<Mappings, i32>> {
+    replace: Option<&DeviceMappings>,
+) -> Option<Result<DeviceMappings, i32>> {
     // No mappings are to be replaced, and this copy of the library is still attached: it has
     // unregistered all of its markers, but has not detached.
     if let (None, Some(kernel)) = (replace, attached_kernel()) {
-        let [control, buffers] = kernel.mapped.each_ref().map(|at| at.load(Relaxed));
-        return Some(Ok(Mappings { control, buffers }));
+        let [control, buffers] = kernel
+            .process_mappings
+            .each_ref()
+            .map(|at| at.load(Relaxed));
+        return Some(Ok(DeviceMappings { control, buffers }));
     }
     // SAFETY: The pointer is null or points to a box that is never freed.
-    let config = unsafe { NEXT_CONFIG.load(Acquire).as_ref() }.copied();
+    let config = unsafe { NEXT_ATTACH_CONFIG.load(Acquire).as_ref() }.copied();
     let (config, file) = match (config, env::var_os("PERFTRACE_SIMULATE")) {
         (Some(config), _) => (config, create_memfd()),
         (None, Some(directory)) => {
@@ -163,9 +166,9 @@ pub(crate) fn attach_simulated_process(
         }
         (None, None) => return None,
     };
-    let kernel = file.and_then(|file| SimulatedKernel::open_or_create(file, config));
+    let kernel = file.and_then(|file| SimulatedKernel::open_or_create_kernel(file, config));
     let mappings = kernel.and_then(|(kernel, joined)| {
-        if replace.is_none() && !joined && NEXT_CONFIG.load(Relaxed).is_null() {
+        if replace.is_none() && !joined && NEXT_ATTACH_CONFIG.load(Relaxed).is_null() {
             let flags = env::var("PERFTRACE_SIMULATE_FLAGS");
             let flags = flags.ok().and_then(|flags| flags.parse().ok());
             kernel.start_trace(0, flags.unwrap_or(0), 64 << 10);
@@ -179,7 +182,7 @@ pub(crate) fn attach_simulated_process(
             kernel.control().key.store(process::id().into(), Relaxed);
             kernel.control().pid.store(process::id(), Relaxed);
         }
-        let mappings = kernel.map_process(replace, parent.is_some());
+        let mappings = kernel.map_like_traced_process(replace, parent.is_some());
         if parent.is_none() {
             ATTACHED_KERNEL.store(Box::into_raw(Box::new(kernel)), Release);
         }
@@ -213,7 +216,7 @@ pub(crate) fn register_simulated_markers(markers: &mut [Marker]) -> bool {
             table.nr_markers.store(nr as u32 + 1, Release);
         }
         marker.number = number as u32;
-        table.refs[number].fetch_add(1, Relaxed);
+        table.marker_refs[number].fetch_add(1, Relaxed);
         kernel
             .marker_word(number as u32)
             .store(table.recording_traces.load(Relaxed), Release);
@@ -227,7 +230,7 @@ pub(crate) fn unregister_simulated_markers(markers: &mut [Marker]) -> bool {
         return false;
     };
     for marker in markers {
-        if kernel.marker_table().refs[marker.number as usize].fetch_sub(1, Relaxed) == 1 {
+        if kernel.marker_table().marker_refs[marker.number as usize].fetch_sub(1, Relaxed) == 1 {
             kernel.marker_word(marker.number).store(0, Release);
         }
     }
@@ -237,7 +240,10 @@ pub(crate) fn unregister_simulated_markers(markers: &mut [Marker]) -> bool {
 /// Simulates `PERFTRACE_NOTIFY` and `PERFTRACE_WAIT_ROOM`. Returns false if no kernel is simulated.
 pub(crate) fn notify_simulated_reader() -> bool {
     attached_kernel().is_some_and(|kernel| {
-        kernel.marker_table().notified.fetch_add(1, Relaxed);
+        kernel
+            .marker_table()
+            .nr_reader_wakeups
+            .fetch_add(1, Relaxed);
         if kernel.auto_read {
             kernel.discard_records(0);
         }
@@ -249,7 +255,10 @@ impl SimulatedKernel {
     /// If another copy of the library in this process has created a simulated kernel in the file,
     /// opens this kernel. If not, creates a new one. The returned flag is false if the simulated
     /// kernel is new.
-    fn open_or_create(file: File, config: SimulatedKernelConfig) -> io::Result<(Self, bool)> {
+    fn open_or_create_kernel(
+        file: File,
+        config: SimulatedKernelConfig,
+    ) -> io::Result<(Self, bool)> {
         if file.metadata()?.len() == config.file_bytes() as u64 {
             let kernel = Self::map_file(file.try_clone()?, config)?;
             if kernel.control().key.load(Relaxed) == u64::from(process::id()) {
@@ -288,7 +297,7 @@ impl SimulatedKernel {
             file,
             config,
             base,
-            mapped: [const { AtomicPtr::new(ptr::null_mut()) }; 2],
+            process_mappings: [const { AtomicPtr::new(ptr::null_mut()) }; 2],
             auto_read,
         })
     }
@@ -301,7 +310,11 @@ impl SimulatedKernel {
 
     /// Maps the file in the way in which a traced process maps the device. The new mappings replace
     /// any mappings in `replace`. With `keep_buffers`, the old mapping of the buffers stays.
-    fn map_process(&self, replace: Option<&Mappings>, keep_buffers: bool) -> io::Result<Mappings> {
+    fn map_like_traced_process(
+        &self,
+        replace: Option<&DeviceMappings>,
+        keep_buffers: bool,
+    ) -> io::Result<DeviceMappings> {
         let none = ptr::null_mut();
         let fd = self.file.as_raw_fd();
         let map = |at, bytes, protection, offset| {
@@ -326,10 +339,10 @@ impl SimulatedKernel {
                 abi::BUFFERS_OFFSET,
             )?,
         };
-        for (at, to) in self.mapped.iter().zip([control, buffers]) {
+        for (at, to) in self.process_mappings.iter().zip([control, buffers]) {
             at.store(to, Relaxed);
         }
-        Ok(Mappings { control, buffers })
+        Ok(DeviceMappings { control, buffers })
     }
 
     fn control(&self) -> &Control {
@@ -373,7 +386,8 @@ impl SimulatedKernel {
     /// Starts a trace, which records all markers, in the slot `trace`.
     pub fn start_trace(&self, trace: u32, flags: u32, bytes: u32) {
         assert!(
-            bytes.is_power_of_two() && bytes as usize + abi::RECORDS <= 1 << self.config.stride
+            bytes.is_power_of_two()
+                && bytes as usize + abi::RECORDS_OFFSET <= 1 << self.config.stride
         );
         let slot = &self.control().slots[trace as usize];
         for cpu in 0..self.config.nr_cpus {
@@ -436,7 +450,7 @@ impl SimulatedKernel {
             text.to_str().expect("ASCII").into()
         };
         let nr = table.nr_markers.load(Acquire) as usize;
-        let all = table.markers[..nr].iter().zip(&table.refs);
+        let all = table.markers[..nr].iter().zip(&table.marker_refs);
         all.map(|(marker, refs)| {
             let (name, fields): (String, String) = (text(&marker.name), text(&marker.fields));
             let name = if fields.is_empty() {
@@ -450,8 +464,8 @@ impl SimulatedKernel {
     }
 
     /// Returns the number of times that the reader was woken.
-    pub fn nr_notified(&self) -> u64 {
-        self.marker_table().notified.load(Relaxed)
+    pub fn nr_reader_wakeups(&self) -> u64 {
+        self.marker_table().nr_reader_wakeups.load(Relaxed)
     }
 
     /// Returns the number of events that a CPU's buffer has lost for lack of room.
@@ -462,7 +476,7 @@ impl SimulatedKernel {
     /// Stores a limit of 0 in a buffer, to simulate a thread that has lost an event of the slot's
     /// previous trace. A thread that has lost an event may store the limit of 0 late, after the
     /// next trace of the slot has started.
-    pub fn store_late_limit(&self, trace: u32, cpu: u32) {
+    pub fn simulate_late_limit_store(&self, trace: u32, cpu: u32) {
         self.buffer(trace, cpu).limit.store(0, Relaxed);
     }
 
@@ -511,7 +525,7 @@ impl SimulatedKernel {
         // Copy the whole buffer before reading `reserve`: the value of `reserve` determines the
         // valid part of the copy.
         let copy: Vec<u64> = (0..=mask / 8)
-            .map(|n| self.load_word(buffer, n * 8))
+            .map(|n| self.load_record_word(buffer, n * 8))
             .collect();
         fence(Ordering::Acquire);
         // Positions in a flight recorder count downwards from 2^64. `reserved` is the number of
@@ -549,9 +563,9 @@ impl SimulatedKernel {
     }
 
     /// Reads a word of a buffer's records, which the writer may store at the same time.
-    fn load_word(&self, buffer: &Buffer, offset: u64) -> u64 {
+    fn load_record_word(&self, buffer: &Buffer, offset: u64) -> u64 {
         let base = (&raw const *buffer).cast::<u8>();
-        let at = base.wrapping_add(abi::RECORDS + offset as usize);
+        let at = base.wrapping_add(abi::RECORDS_OFFSET + offset as usize);
         // SAFETY: `offset` is below the size of the records, so the word lies in the mapping. Each
         // word of the records is read as an atomic.
         unsafe { (*at.cast::<AtomicU64>()).load(Relaxed) }
@@ -559,7 +573,7 @@ impl SimulatedKernel {
 
     fn read_record(&self, trace: u32, buffer: &Buffer, at: u64) -> (Option<Record>, u64) {
         let mask = self.trace_mask(trace);
-        let word = |n: u64| self.load_word(buffer, at.wrapping_add(n * 8) & mask);
+        let word = |n: u64| self.load_record_word(buffer, at.wrapping_add(n * 8) & mask);
         let first = word(0);
         let words = (first >> 16) & 0xffff;
         assert!(words > 0, "a record of 0 words at {at:x}");

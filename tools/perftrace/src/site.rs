@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32};
 
 use protocols::filter::MAX_FIELD_NAME_BYTES;
 
-use crate::abi::{HEAD_WORDS, MAX_FIELDS_BYTES, MAX_NAME_BYTES};
+use crate::abi::{MAX_FIELDS_BYTES, MAX_NAME_BYTES, RECORD_HEAD_WORDS};
 
 /// Maximum number of fields that a marker may have.
 pub const MAX_FIELDS_PER_MARKER: usize = 16;
@@ -41,8 +41,8 @@ pub struct Site {
     pub(crate) shape: u64,
 }
 
-// The assembly of the fast path and the C header rely on the size of a site and on the offset of
-// `header`.
+// The assembly of the fast path and the C header `perftrace.h` rely on the size of `Site` and on
+// the offset of the field `header` in `Site`.
 const _: () = assert!(size_of::<Site>() == 32 && core::mem::offset_of!(Site, header) == 8);
 
 // SAFETY: The fields of a `Site` that change are atomic, and its text is constant.
@@ -65,7 +65,7 @@ impl Site {
         check_marker_text(text.as_bytes());
         Self {
             word: AtomicPtr::new(&raw const ALWAYS_OFF_WORD as *mut AtomicU32),
-            header: AtomicU32::new(header_without_number(shape)),
+            header: AtomicU32::new(header_without_marker_number(shape)),
             state: AtomicU32::new(SITE_UNREGISTERED),
             text: text.as_ptr().cast(),
             shape,
@@ -91,7 +91,7 @@ impl Site {
     /// thread that sees the new word writes the new number into its records.
     pub(crate) fn set_registered(&self, number: u32, word: *const AtomicU32) {
         self.header
-            .store(header_without_number(self.shape) | number, Relaxed);
+            .store(header_without_marker_number(self.shape) | number, Relaxed);
         self.state.store(SITE_REGISTERED, Relaxed);
         // INVARIANT: `word` lies in the first mapping, which is never removed.
         // Release: orders the store of `header` before the store of the pointer. Pairs with
@@ -108,7 +108,7 @@ impl Site {
 
     /// Disables the site: makes it use the word `off`, which is always 0, so that no trace can
     /// record the marker.
-    pub(crate) fn switch_off(&self, off: *const AtomicU32, state: u32) {
+    pub(crate) fn disable(&self, off: *const AtomicU32, state: u32) {
         // INVARIANT: `off` lies in the program or library that contains the site, or in this
         // library.
         self.word.store(off.cast_mut(), Release);
@@ -116,8 +116,8 @@ impl Site {
     }
 }
 
-/// Checks the names in the text of a marker at compile time, by the rules of the kernel
-/// (`protocols::filter`).
+/// Checks the names of a marker's provider, event and fields at compile time. Names that the kernel
+/// would refuse (`protocols::filter`) do not compile.
 const fn check_marker_text(text: &[u8]) {
     let mut end = 0;
     while text[end] != 0 {
@@ -132,7 +132,7 @@ const fn check_marker_text(text: &[u8]) {
         "\"provider:event\" is longer than 63 bytes"
     );
     assert!(
-        !names_equal_to_colon(text, 0, b"kernel:", 0),
+        !names_are_equal_up_to_colon(text, 0, b"kernel:", 0),
         "the provider name \"kernel\" is reserved"
     );
     // The text has a blank before the first field and a NUL after the last field.
@@ -165,7 +165,7 @@ const fn check_field_name(text: &[u8], at: usize) {
     let mut other = end;
     while other < text.len() {
         assert!(
-            text[other] != b' ' || !names_equal_to_colon(text, other + 1, text, at),
+            text[other] != b' ' || !names_are_equal_up_to_colon(text, other + 1, text, at),
             "two fields have the same name"
         );
         other += 1;
@@ -173,7 +173,7 @@ const fn check_field_name(text: &[u8], at: usize) {
 }
 
 /// Compares two names up to their colons.
-const fn names_equal_to_colon(a: &[u8], mut at: usize, b: &[u8], mut b_at: usize) -> bool {
+const fn names_are_equal_up_to_colon(a: &[u8], mut at: usize, b: &[u8], mut b_at: usize) -> bool {
     while a[at] == b[b_at] {
         if a[at] == b':' {
             return true;
@@ -190,9 +190,9 @@ const fn is_name_char(byte: u8) -> bool {
 
 /// Returns the first value of `Site::header`: the upper half has the size of the records, and
 /// the lower half, the number of the marker, is 0.
-const fn header_without_number(shape: u64) -> u32 {
+const fn header_without_marker_number(shape: u64) -> u32 {
     match fixed_payload_words(shape) {
-        Some(words) => ((words + HEAD_WORDS) as u32) << 16,
+        Some(words) => ((words + RECORD_HEAD_WORDS) as u32) << 16,
         None => 0,
     }
 }

@@ -13,7 +13,7 @@ use core::ptr::null;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::abi::{self, Buffer, Slot, FILTERED, FLIGHT, HEAD_WORDS, SHARED, WAIT};
+use crate::abi::{self, Buffer, TraceSlot, FILTERED, FLIGHT, RECORD_HEAD_WORDS, SHARED, WAIT};
 use crate::commit::{BufferUpdate, ExclusiveAccess};
 use crate::device::{self, WaitResult};
 use crate::filter;
@@ -83,13 +83,13 @@ pub(crate) fn write_to_all_traces(site: &Site, fields: &[u64]) {
 struct PendingRecord<'a> {
     trace: &'a TraceEntry,
     number: u32,
-    slot: &'a Slot,
+    slot: &'a TraceSlot,
     generation: u32,
     flags: u32,
     mask: u64,
     /// The first word of the record: the marker's number, the size in words, and the thread id.
     header: u64,
-    key: u64,
+    process_key: u64,
     fields: &'a [u64],
 }
 
@@ -103,7 +103,7 @@ fn write_to_trace(trace: &TraceEntry, number: u32, site: &Site, fields: &[u64]) 
         // load C. Acquire: pairs with the kernel's stores to the slot and to the marker words,
         // whose order `fast_path.rs` describes.
         let generation = slot.generation.load(Acquire);
-        if site.enabled_traces() & trace.bit.load(Relaxed) == 0 || generation & 1 == 0 {
+        if site.enabled_traces() & trace.marker_word_bit.load(Relaxed) == 0 || generation & 1 == 0 {
             return;
         }
         let (flags, mask) = (slot.flags.load(Relaxed), slot.mask.load(Relaxed));
@@ -121,7 +121,7 @@ fn write_to_trace(trace: &TraceEntry, number: u32, site: &Site, fields: &[u64]) 
                 return;
             }
         }
-        let header_words = HEAD_WORDS + usize::from(flags & SHARED != 0);
+        let header_words = RECORD_HEAD_WORDS + usize::from(flags & SHARED != 0);
         let words = (header_words + fields.len()) as u64;
         let marker = u64::from(site.header.load(Relaxed) & 0xffff);
         let record = PendingRecord {
@@ -132,18 +132,18 @@ fn write_to_trace(trace: &TraceEntry, number: u32, site: &Site, fields: &[u64]) 
             flags,
             mask: u64::from(mask),
             header: marker | (words << 16) | thread.unwrap_or(0),
-            key: state::control_page().map_or(0, |control| control.key.load(Relaxed)),
+            process_key: state::control_page().map_or(0, |control| control.key.load(Relaxed)),
             fields,
         };
         if thread.is_none() {
-            return record.drop_event_in_shared_memory();
+            return record.count_event_as_lost_in_shared_memory();
         }
         match record.try_write_to_buffer() {
             (WriteOutcome::Done, _) => return,
             // Limit the number of attempts: another process may change the counts of a shared
             // buffer at any time.
             (WriteOutcome::Retry, cpu) if flags & SHARED != 0 && tries >= MAX_WRITE_ATTEMPTS => {
-                return record.drop_event(cpu);
+                return record.count_event_as_lost(cpu);
             }
             (WriteOutcome::Retry, _) => tries = tries.saturating_add(1),
             (WriteOutcome::AllOwned, _)
@@ -159,11 +159,13 @@ fn write_to_trace(trace: &TraceEntry, number: u32, site: &Site, fields: &[u64]) 
                     WaitResult::Unknown if record.may_poll_for_room(cpu, tail, &mut deadline) => {
                         device::sleep_1ms()
                     }
-                    WaitResult::Unknown | WaitResult::NoRoom => return record.drop_event(cpu),
+                    WaitResult::Unknown | WaitResult::NoRoom => {
+                        return record.count_event_as_lost(cpu)
+                    }
                 }
             }
             (WriteOutcome::Full(_) | WriteOutcome::AllOwned | WriteOutcome::CannotWait, cpu) => {
-                return record.drop_event(cpu);
+                return record.count_event_as_lost(cpu);
             }
         }
     }
@@ -276,10 +278,10 @@ impl PendingRecord<'_> {
         }
         let bytes = self.words() * 8;
         let update = |at: u64, value: u64| BufferUpdate {
-            dst: records_of_buffer(buffer).wrapping_add((at & self.mask) as usize / 8),
+            dst: address_of_records(buffer).wrapping_add((at & self.mask) as usize / 8),
             lowers_reserve: u64::from(self.flags & FLIGHT != 0),
             published_value: value,
-            ..self.empty_update(buffer, cpu, head, lost)
+            ..self.make_update_without_words(buffer, cpu, head, lost)
         };
         if self.flags & FLIGHT != 0 {
             // A flight recorder is filled downwards, from the last byte of the buffer to the first.
@@ -368,7 +370,7 @@ impl PendingRecord<'_> {
 
     /// Returns an update that writes no words and stores 0 in `head`. Callers override fields of
     /// the update.
-    fn empty_update<'a>(
+    fn make_update_without_words<'a>(
         &'a self,
         buffer: &'a Buffer,
         cpu: u32,
@@ -382,7 +384,7 @@ impl PendingRecord<'_> {
             lost,
             generation: self.generation,
             cpu,
-            dst: records_of_buffer(buffer),
+            dst: address_of_records(buffer),
             first: null(),
             first_words: 0,
             second: null(),
@@ -394,7 +396,7 @@ impl PendingRecord<'_> {
     }
 
     fn write_event(&self, update: BufferUpdate<'_>, exclusion: ExclusiveAccess) -> bool {
-        let first = [self.header, device::read_clock_ticks(), self.key];
+        let first = [self.header, device::read_clock_ticks(), self.process_key];
         let first_words = self.words() - self.fields.len() as u64;
         let update = BufferUpdate {
             first: first.as_ptr(),
@@ -413,7 +415,7 @@ impl PendingRecord<'_> {
         bytes: u64,
         exclusion: ExclusiveAccess,
     ) -> WriteOutcome {
-        let first = [u64::from(abi::PAD_RECORD) | ((bytes / 8) << 16) | self.thread_bits()];
+        let first = [u64::from(abi::PAD_RECORD) | ((bytes / 8) << 16) | self.thread_id_bits()];
         let update = BufferUpdate {
             first: first.as_ptr(),
             first_words: 1,
@@ -425,7 +427,8 @@ impl PendingRecord<'_> {
 
     /// Writes a LOST record, which has the number of events that the buffer has lost so far.
     fn write_lost_record(&self, update: BufferUpdate<'_>, exclusion: ExclusiveAccess) -> bool {
-        let header = u64::from(abi::LOST_RECORD) | (LOST_RECORD_WORDS << 16) | self.thread_bits();
+        let header =
+            u64::from(abi::LOST_RECORD) | (LOST_RECORD_WORDS << 16) | self.thread_id_bits();
         let first = [header, device::read_clock_ticks(), update.lost];
         let update = BufferUpdate {
             first: first.as_ptr(),
@@ -435,13 +438,13 @@ impl PendingRecord<'_> {
         update.commit(exclusion)
     }
 
-    fn thread_bits(&self) -> u64 {
+    fn thread_id_bits(&self) -> u64 {
         self.header & !0xffff_ffff
     }
 
     /// Counts the event as lost, because the buffer had no room. The next event that finds room is
     /// preceded by a LOST record.
-    fn drop_event(&self, cpu: u32) {
+    fn count_event_as_lost(&self, cpu: u32) {
         let Some((cpu, lost)) = self
             .count_lost_rseq()
             .or_else(|| self.count_lost_atomic(cpu))
@@ -464,7 +467,7 @@ impl PendingRecord<'_> {
     /// Counts the event as lost. Called in a process that shares the memory of the traced process
     /// and has no restartable sequence, such as a child of vfork(). The next thread that writes
     /// into the buffer reports the loss.
-    fn drop_event_in_shared_memory(&self) {
+    fn count_event_as_lost_in_shared_memory(&self) {
         let lost = self.count_lost_atomic(device::current_cpu());
         let buffer = lost.and_then(|(cpu, _)| self.trace.buffer(cpu));
         if let Some(buffer) = buffer.filter(|_| self.flags & FLIGHT == 0) {
@@ -501,7 +504,7 @@ impl PendingRecord<'_> {
             let update = BufferUpdate {
                 published_value: lost.wrapping_add(1),
                 published_word: &buffer.lost,
-                ..self.empty_update(buffer, cpu, head, lost)
+                ..self.make_update_without_words(buffer, cpu, head, lost)
             };
             if update.commit(ExclusiveAccess::Rseq(rseq)) {
                 return Some((cpu, lost));
@@ -516,10 +519,10 @@ impl PendingRecord<'_> {
     }
 }
 
-fn records_of_buffer(buffer: &Buffer) -> *mut u64 {
+fn address_of_records(buffer: &Buffer) -> *mut u64 {
     (&raw const *buffer)
         .cast::<u8>()
-        .wrapping_add(abi::RECORDS)
+        .wrapping_add(abi::RECORDS_OFFSET)
         .cast::<u64>()
         .cast_mut()
 }

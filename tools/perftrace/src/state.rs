@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 
 use protocols::sync::Word;
 
-use crate::abi::{self, Buffer, Control, Slot, CLOCK_TSC, NR_TRACES};
+use crate::abi::{self, Buffer, Control, TraceSlot, CLOCK_TSC, NR_TRACES};
 
 /// A trace slot of this process, laid out for the assembly of the fast path. The fields of a
 /// `TraceEntry` are set before the first marker is enabled. Only `slot` and `buffers` are pointers.
@@ -20,42 +20,43 @@ use crate::abi::{self, Buffer, Control, Slot, CLOCK_TSC, NR_TRACES};
 /// # Invariants
 ///
 /// `slot` points to a live slot. If `nr_cpus` is not 0, `buffers` points to a live mapping of
-/// `nr_cpus` buffers, which are `stride` bytes apart. The slot and the buffers are never unmapped.
+/// `nr_cpus` buffers, which are `buffer_stride_bytes` bytes apart. The slot and the buffers are
+/// never unmapped.
 #[repr(C)]
 pub(crate) struct TraceEntry {
     /// The bit of the trace in the words of markers. In [`NO_CURRENT_TRACE`] and in unused entries
-    /// `bit` is `!0`, a value that no marker word has.
-    pub(crate) bit: AtomicU32,
+    /// `marker_word_bit` is `!0`, a value that no marker word has.
+    pub(crate) marker_word_bit: AtomicU32,
     nr_cpus: AtomicU32,
-    slot: AtomicPtr<Slot>,
+    slot: AtomicPtr<TraceSlot>,
     buffers: AtomicPtr<u8>,
-    stride: AtomicU64,
+    buffer_stride_bytes: AtomicU64,
     /// The clock of the trace, `PERFTRACE_CLOCK_*`.
     clock: AtomicU32,
 }
 
 // The assembly of the fast path (`fast_path.rs`) has these offsets as literals.
 const _: () = {
-    assert!(offset_of!(TraceEntry, bit) == 0 && offset_of!(TraceEntry, nr_cpus) == 4);
+    assert!(offset_of!(TraceEntry, marker_word_bit) == 0 && offset_of!(TraceEntry, nr_cpus) == 4);
     assert!(offset_of!(TraceEntry, slot) == 8 && offset_of!(TraceEntry, buffers) == 16);
-    assert!(offset_of!(TraceEntry, stride) == 24);
+    assert!(offset_of!(TraceEntry, buffer_stride_bytes) == 24);
 };
 
 impl TraceEntry {
-    const fn new(bit: u32, slot: *mut Slot) -> Self {
+    const fn new(bit: u32, slot: *mut TraceSlot) -> Self {
         Self {
-            bit: AtomicU32::new(bit),
+            marker_word_bit: AtomicU32::new(bit),
             nr_cpus: AtomicU32::new(0),
             slot: AtomicPtr::new(slot),
             buffers: AtomicPtr::new(null_mut()),
-            stride: AtomicU64::new(0),
+            buffer_stride_bytes: AtomicU64::new(0),
             clock: AtomicU32::new(CLOCK_TSC),
         }
     }
 
     /// Returns the slot: the generation, the flags and the buffer size of the trace, which the
     /// kernel writes.
-    pub(crate) fn slot(&self) -> &Slot {
+    pub(crate) fn slot(&self) -> &TraceSlot {
         // SAFETY: By the invariant of `TraceEntry`, `slot` points to a live slot. A slot consists
         // of atomics only, so the kernel may write to the slot at the same time.
         unsafe { &*self.slot.load(Relaxed) }
@@ -76,7 +77,7 @@ impl TraceEntry {
         if cpu >= self.nr_cpus() {
             return None;
         }
-        let offset = u64::from(cpu).wrapping_mul(self.stride.load(Relaxed)) as usize;
+        let offset = u64::from(cpu).wrapping_mul(self.buffer_stride_bytes.load(Relaxed)) as usize;
         // SAFETY: `cpu` is below `nr_cpus`, so by the invariant of `TraceEntry` the buffer lies in
         // the live mapping. Buffers begin on a page, so the pointer is aligned. `Buffer` consists
         // of atomics only.
@@ -85,7 +86,7 @@ impl TraceEntry {
 }
 
 /// An empty slot with generation 0, for [`NO_CURRENT_TRACE`] and for entries that are not set yet.
-static EMPTY_SLOT: Slot = Slot {
+static EMPTY_SLOT: TraceSlot = TraceSlot {
     generation: AtomicU32::new(0),
     flags: AtomicU32::new(0),
     mask: AtomicU32::new(0),
@@ -93,13 +94,14 @@ static EMPTY_SLOT: Slot = Slot {
 };
 
 /// The value of [`CURRENT_TRACE`] while no trace is selected. `NO_CURRENT_TRACE` has no buffers.
-static NO_CURRENT_TRACE: TraceEntry = TraceEntry::new(!0, &raw const EMPTY_SLOT as *mut Slot);
+static NO_CURRENT_TRACE: TraceEntry = TraceEntry::new(!0, &raw const EMPTY_SLOT as *mut TraceSlot);
 
 /// The traces of the current mappings and of the previous mappings, in two arrays, which are called
 /// banks. If the process attaches again while a thread writes an event, the thread continues to use
 /// the bank with which it began the event.
 static TRACE_BANKS: [[TraceEntry; NR_TRACES]; 2] =
-    [const { [const { TraceEntry::new(!0, &raw const EMPTY_SLOT as *mut Slot) }; NR_TRACES] }; 2];
+    [const { [const { TraceEntry::new(!0, &raw const EMPTY_SLOT as *mut TraceSlot) }; NR_TRACES] };
+        2];
 /// Index of the current bank.
 static CURRENT_BANK: AtomicUsize = AtomicUsize::new(0);
 
@@ -138,12 +140,14 @@ pub(crate) unsafe fn set_mappings(control: *mut u8, buffers: *mut u8) {
         let offset = (n * nr_cpus as usize) << stride;
         // INVARIANT: The second mapping has nr_cpus buffers for each trace, so the buffers of trace
         // n begin at `offset`. The two mappings are never unmapped.
-        trace.slot.store(&raw const *slot as *mut Slot, Relaxed);
+        trace
+            .slot
+            .store(&raw const *slot as *mut TraceSlot, Relaxed);
         trace.buffers.store(buffers.wrapping_add(offset), Relaxed);
-        trace.stride.store(1 << stride, Relaxed);
+        trace.buffer_stride_bytes.store(1 << stride, Relaxed);
         trace.nr_cpus.store(nr_cpus, Relaxed);
         trace.clock.store(clock, Relaxed);
-        trace.bit.store(1 << n, Relaxed);
+        trace.marker_word_bit.store(1 << n, Relaxed);
     }
     CURRENT_BANK.store(next, Release);
     // Release: pairs with `control_page()`. A thread that loads the new address from `CONTROL_PAGE`

@@ -42,7 +42,7 @@ impl WakeFile {
     /// which may already announce the device. Otherwise it selects the retry word of
     /// `announcement`, which stays 0 until the next announcement. An event whose word is 0 costs as
     /// much as an event that no trace selects.
-    pub(crate) fn select_word(&mut self, announcement: u32) -> Result<(), Errno> {
+    pub(crate) fn select_announcement_word(&mut self, announcement: u32) -> Result<(), Errno> {
         if self.mapping.is_null() {
             self.mapping = map_wake_file()?;
         }

@@ -21,7 +21,7 @@ use crate::device;
 
 /// The contents of the page. A lock that consists of zeroes is unlocked.
 #[repr(C)]
-pub(crate) struct WipedPage {
+pub(crate) struct PageWipedOnFork {
     lock: UnsafeCell<libc::pthread_mutex_t>,
     /// The id of the process that owns the memory; 0 if the owner is not known yet, as in a new
     /// child.
@@ -29,26 +29,26 @@ pub(crate) struct WipedPage {
 }
 
 // SAFETY: The lock is accessed only by the functions of the C library, and the id is atomic.
-unsafe impl Sync for WipedPage {}
+unsafe impl Sync for PageWipedOnFork {}
 
 /// The address of the page; null before the first use.
-static WIPED_PAGE: AtomicPtr<WipedPage> = AtomicPtr::new(null_mut());
+static PAGE_WIPED_ON_FORK: AtomicPtr<PageWipedOnFork> = AtomicPtr::new(null_mut());
 
 /// Returns the page. The first call maps the page, which is never unmapped. Returns `None` if the
 /// mapping fails.
-pub(crate) fn get_or_map_page() -> Option<&'static WipedPage> {
+pub(crate) fn get_or_map_page() -> Option<&'static PageWipedOnFork> {
     // Acquire: pairs with the compare-and-exchange in `map_page()`.
     // SAFETY: The pointer is null or points to a page that is never unmapped.
-    unsafe { WIPED_PAGE.load(Acquire).as_ref() }.or_else(map_page)
+    unsafe { PAGE_WIPED_ON_FORK.load(Acquire).as_ref() }.or_else(map_page)
 }
 
 #[cold]
-fn map_page() -> Option<&'static WipedPage> {
-    let bytes = size_of::<WipedPage>();
+fn map_page() -> Option<&'static PageWipedOnFork> {
+    let bytes = size_of::<PageWipedOnFork>();
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     // SAFETY: The kernel chooses the address, and nothing else uses the memory. A page is aligned,
-    // and zeroes are valid contents of a `WipedPage`. If another thread has mapped a page
+    // and zeroes are valid contents of a `PageWipedOnFork`. If another thread has mapped a page
     // meanwhile, this page is unmapped and not used.
     unsafe {
         let at = libc::mmap(null_mut(), bytes, protection, flags, -1, 0);
@@ -60,8 +60,8 @@ fn map_page() -> Option<&'static WipedPage> {
             return None;
         }
         // AcqRel: pairs with the load in `get_or_map_page()`.
-        match WIPED_PAGE.compare_exchange(null_mut(), at.cast(), AcqRel, Acquire) {
-            Ok(_) => at.cast::<WipedPage>().as_ref(),
+        match PAGE_WIPED_ON_FORK.compare_exchange(null_mut(), at.cast(), AcqRel, Acquire) {
+            Ok(_) => at.cast::<PageWipedOnFork>().as_ref(),
             Err(other) => {
                 libc::munmap(at, bytes);
                 other.as_ref()
@@ -70,7 +70,7 @@ fn map_page() -> Option<&'static WipedPage> {
     }
 }
 
-impl WipedPage {
+impl PageWipedOnFork {
     pub(crate) fn lock(&self) {
         // SAFETY: The lock is initialised, and no thread takes it twice.
         unsafe { libc::pthread_mutex_lock(self.lock.get()) };
@@ -95,13 +95,13 @@ impl WipedPage {
     }
 
     /// Returns true if the owner of the memory is not known yet, as in a new child.
-    pub(crate) fn is_new_child(&self) -> bool {
+    pub(crate) fn is_owner_unknown(&self) -> bool {
         self.owner.load(Relaxed) == 0
     }
 
     /// Returns true if the calling process owns the memory in which it runs. A child of vfork()
     /// runs in the memory of its parent, and does not own that memory.
-    pub(crate) fn is_owned_by_caller(&self) -> bool {
+    pub(crate) fn is_owned_by_calling_process(&self) -> bool {
         match self.owner.load(Relaxed) {
             0 => !device::shares_memory_with_parent(),
             owner => owner == device::getpid(),

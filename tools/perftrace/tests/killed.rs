@@ -88,7 +88,10 @@ impl WriterProcess {
             .iter()
             .all(|last_written| last_written.load(Acquire) == 0)
         {
-            assert!(begin.elapsed() < fuzz::patience(120), "it writes nothing");
+            assert!(
+                begin.elapsed() < fuzz::scale_timeout(120),
+                "it writes nothing"
+            );
             thread::sleep(Duration::from_micros(100));
         }
         let kernel = SimulatedKernel::open_file_of_process(&path).expect("its file");

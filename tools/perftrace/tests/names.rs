@@ -18,8 +18,8 @@ fn macro_accepts_marker(name: &str, fields: &[String]) -> bool {
     catch_unwind(|| Site::new(text, 0)).is_ok()
 }
 
-/// Returns true if the kernel accepts the marker, by the checks of `texts()` in
-/// `src/trace/process.rs`.
+/// Returns true if the kernel accepts the marker, by the checks of `checked_marker_texts()` in
+/// `src/trace/marker.rs`.
 fn kernel_accepts_marker(name: &str, fields: &[String]) -> bool {
     !name.starts_with("kernel:")
         && is_valid_marker_name(name.as_bytes())

@@ -127,14 +127,14 @@ fn r3_2_texts_that_are_too_long_are_truncated() {
 #[test]
 fn r3_3_lost_events_are_reported_before_the_next_event() {
     let (_alone, kernel) = lock_simulated_kernel();
-    let notified = kernel.nr_notified();
+    let notified = kernel.nr_reader_wakeups();
     // The buffer has room for 170 records of 24 bytes, and 16 bytes are left over.
     kernel.start_trace(6, 0, 4096);
     write_counted_events(0, 100);
-    assert_eq!(kernel.nr_notified(), notified + 1, "half full");
+    assert_eq!(kernel.nr_reader_wakeups(), notified + 1, "half full");
     write_counted_events(100, 1000);
     assert_eq!(kernel.nr_lost_events(6, 0), 830);
-    assert_eq!(kernel.nr_notified(), notified + 2, "full");
+    assert_eq!(kernel.nr_reader_wakeups(), notified + 2, "full");
     let numbers = event_numbers(&kernel.read_records(6, 0));
     assert_eq!(numbers, Vec::from_iter(0..170));
     write_counted_events(1000, 1003);
@@ -269,7 +269,7 @@ fn r3_5_late_loss_of_a_trace_breaks_no_record_of_the_next_one() {
         kernel.start_trace(11, flags, 4096);
         write_counted_events(0, 5);
         for from in (5..5000).step_by(150) {
-            kernel.store_late_limit(11, 0);
+            kernel.simulate_late_limit_store(11, 0);
             write_counted_events(from, from + 150);
             let numbers: Vec<_> = match flags {
                 0 => event_numbers(&kernel.read_records(11, 0)),

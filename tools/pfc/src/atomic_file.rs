@@ -35,7 +35,7 @@ const MAX_RESOLVE_ATTEMPTS: usize = 10;
 #[derive(Debug)]
 pub struct AtomicFile {
     file: BufWriter<File>,
-    location: ContentLocation,
+    content_location: ContentLocation,
     destination: PathBuf,
     /// The path of the new file, for messages: the path that the caller has given, or the path that
     /// [`Self::publish`] has chosen instead.
@@ -48,7 +48,7 @@ pub struct AtomicFile {
 
 /// The file to which the path of an output file leads.
 #[derive(Debug)]
-enum ResolvedOutput {
+enum OutputFileKind {
     /// There is no file at the path.
     Nothing,
     /// A regular file, opened with O_PATH, and the path of the file without symbolic links.
@@ -91,9 +91,9 @@ impl AtomicFile {
 
     fn new(path: &Path, is_recording: bool) -> io::Result<Self> {
         let (destination, old) = match resolve_output_path(path)? {
-            ResolvedOutput::Nothing => (path.to_path_buf(), None),
-            ResolvedOutput::RegularFile(old, destination) => (destination, Some(old)),
-            ResolvedOutput::Other => return Self::open_for_direct_write(path, is_recording),
+            OutputFileKind::Nothing => (path.to_path_buf(), None),
+            OutputFileKind::RegularFile(old, destination) => (destination, Some(old)),
+            OutputFileKind::Other => return Self::open_for_direct_write(path, is_recording),
         };
         // Other users must not be able to open the new file before it gets the mode of the old file.
         let is_private = is_recording || old.is_some();
@@ -107,7 +107,7 @@ impl AtomicFile {
         }
         Ok(Self {
             file: BufWriter::with_capacity(1 << 16, file),
-            location,
+            content_location: location,
             destination,
             path: path.to_path_buf(),
             replaced_file: old,
@@ -130,7 +130,7 @@ impl AtomicFile {
         }
         Ok(Self {
             file: BufWriter::with_capacity(1 << 16, file),
-            location: ContentLocation::Direct,
+            content_location: ContentLocation::Direct,
             destination: path.into(),
             path: path.into(),
             replaced_file: None,
@@ -184,7 +184,7 @@ impl AtomicFile {
         self.publish()?;
         // If the user has renamed the file, the recording is complete under its new name, and the
         // number of links is not 0.
-        let is_published = matches!(self.location, ContentLocation::Published);
+        let is_published = matches!(self.content_location, ContentLocation::Published);
         if self.is_recording && is_published && self.file.get_ref().metadata()?.nlink() == 0 {
             return Err(io::Error::other(
                 "the file was removed or replaced during the recording; \
@@ -199,26 +199,26 @@ impl AtomicFile {
     /// caller can write more content after this call.
     pub fn publish(&mut self) -> io::Result<()> {
         self.file.flush()?;
-        if let ContentLocation::Unnamed = self.location {
+        if let ContentLocation::Unnamed = self.content_location {
             // linkat() cannot replace an existing file. The new file gets a temporary name from
             // linkat(), and rename() moves the new file to the destination.
             let name = |n| temporary_file_path(&self.destination, n);
             let fd = self.file.get_ref();
-            self.location = ContentLocation::Named(
-                use_first_unused_path(name, |to| link_file_to_path(fd, to))?.1,
+            self.content_location = ContentLocation::Named(
+                try_paths_until_unused(name, |to| link_file_to_path(fd, to))?.1,
             );
         }
-        if let ContentLocation::Named(temporary) = &self.location {
-            if self.is_recording && self.is_destination_taken()? {
+        if let ContentLocation::Named(temporary) = &self.content_location {
+            if self.is_recording && self.must_keep_destination()? {
                 let name = |n| Ok(alternative_recording_path(&self.destination, n));
                 let (_, path) =
-                    use_first_unused_path(name, |to| rename_to_unused_path(temporary, to))?;
+                    try_paths_until_unused(name, |to| rename_to_unused_path(temporary, to))?;
                 self.destination.clone_from(&path);
                 self.path = path;
             } else {
                 fs::rename(temporary, &self.destination)?;
             }
-            self.location = ContentLocation::Published;
+            self.content_location = ContentLocation::Published;
         }
         Ok(())
     }
@@ -226,7 +226,7 @@ impl AtomicFile {
     /// Returns true if the file at the destination must not be replaced: another process has
     /// created or replaced the file after this `AtomicFile` was created, or another process writes
     /// a recording to the file.
-    fn is_destination_taken(&self) -> io::Result<bool> {
+    fn must_keep_destination(&self) -> io::Result<bool> {
         let present = match fs::symlink_metadata(&self.destination) {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(false),
             present => present?,
@@ -256,7 +256,7 @@ impl Drop for AtomicFile {
             // close().
             let _ = flock(self.file.get_ref(), FlockOperation::NonBlockingUnlock);
         }
-        if let ContentLocation::Named(temporary) = &self.location {
+        if let ContentLocation::Named(temporary) = &self.content_location {
             let _ = fs::remove_file(temporary);
         }
     }
@@ -265,7 +265,7 @@ impl Drop for AtomicFile {
 /// Follows the symbolic links of `path`. In open(), the kernel checks whether each link may be
 /// followed (fs.protected_symlinks). canonicalize() follows links without this check, so the path
 /// that it returns is used only if this path leads to the opened file.
-fn resolve_output_path(path: &Path) -> io::Result<ResolvedOutput> {
+fn resolve_output_path(path: &Path) -> io::Result<OutputFileKind> {
     for _ in 0..MAX_RESOLVE_ATTEMPTS {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let opened = match rustix::fs::open(path, flags, Mode::empty()) {
@@ -274,26 +274,26 @@ fn resolve_output_path(path: &Path) -> io::Result<ResolvedOutput> {
                 let is_link = fs::symlink_metadata(path).is_ok_and(|m| m.is_symlink());
                 return Ok(match is_link {
                     // The file to which the dangling link points is created, and the link is kept.
-                    true => ResolvedOutput::Other,
-                    false => ResolvedOutput::Nothing,
+                    true => OutputFileKind::Other,
+                    false => OutputFileKind::Nothing,
                 });
             }
             Err(error) => return Err(error.into()),
         };
         let status = opened.metadata()?;
         if !status.is_file() {
-            return Ok(ResolvedOutput::Other);
+            return Ok(OutputFileKind::Other);
         }
         if let Ok(destination) = path.canonicalize() {
             if fs::symlink_metadata(&destination)
                 .is_ok_and(|m| has_same_device_and_inode(&m, &status))
             {
-                return Ok(ResolvedOutput::RegularFile(opened, destination));
+                return Ok(OutputFileKind::RegularFile(opened, destination));
             }
         }
     }
     // The file has no path, for example if /dev/stdout is a removed file.
-    Ok(ResolvedOutput::Other)
+    Ok(OutputFileKind::Other)
 }
 
 fn has_same_device_and_inode(a: &Metadata, b: &Metadata) -> bool {
@@ -302,9 +302,9 @@ fn has_same_device_and_inode(a: &Metadata, b: &Metadata) -> bool {
 
 /// Gives the new file the owner, the group and the mode of the old file, if `pfc` has the permission
 /// to set the owner and the group. If the owner or the group cannot be set, the new file gets no
-/// permissions that the old file did not give: see [`permitted_mode`]. The file of a recording keeps
-/// its own owner. If the owner of the old file is another user, the file of a recording also keeps
-/// its own group and mode.
+/// permissions that the old file did not give: see [`mode_of_replacing_file`]. The file of a
+/// recording keeps its own owner. If the owner of the old file is another user, the file of a
+/// recording also keeps its own group and mode.
 fn copy_owner_and_mode(old: &Metadata, new: &File, is_recording: bool) -> io::Result<()> {
     if is_recording && old.uid() != new.metadata()?.uid() {
         return Ok(());
@@ -318,7 +318,7 @@ fn copy_owner_and_mode(old: &Metadata, new: &File, is_recording: bool) -> io::Re
     let (same_owner, same_group) = (now.uid() == old.uid(), now.gid() == old.gid());
     // The mode is set last, because a change of the owner clears the set-user-ID and set-group-ID
     // bits.
-    let mode = permitted_mode(old.mode(), same_owner, same_group);
+    let mode = mode_of_replacing_file(old.mode(), same_owner, same_group);
     new.set_permissions(Permissions::from_mode(mode))
 }
 
@@ -330,7 +330,7 @@ fn copy_owner_and_mode(old: &Metadata, new: &File, is_recording: bool) -> io::Re
 /// the old file gave both to its group and to all other users. The reason is that the members of
 /// the old group need not belong to the new group, and the members of the new group need not belong
 /// to the old one.
-fn permitted_mode(old_mode: u32, same_owner: bool, same_group: bool) -> u32 {
+fn mode_of_replacing_file(old_mode: u32, same_owner: bool, same_group: bool) -> u32 {
     let mut mode = old_mode & 0o7777;
     if !same_owner || !same_group {
         mode &= 0o777;
@@ -370,7 +370,7 @@ fn create_temporary_file(
     }
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(mode);
-    let (file, path) = use_first_unused_path(
+    let (file, path) = try_paths_until_unused(
         |n| temporary_file_path(destination, n),
         |path| options.open(path),
     )?;
@@ -429,7 +429,7 @@ fn rename_to_unused_path(from: &Path, to: &Path) -> io::Result<()> {
 /// next path from `name`, and gives up after 100 paths. Returns the first path that did not exist
 /// yet, with the result of `try_name`. The path of a temporary file can exist already: a killed
 /// process that had the same process ID may have left a file at the path.
-fn use_first_unused_path<T>(
+fn try_paths_until_unused<T>(
     name: impl Fn(u32) -> io::Result<PathBuf>,
     try_name: impl Fn(&Path) -> io::Result<T>,
 ) -> io::Result<(T, PathBuf)> {
@@ -448,7 +448,7 @@ fn use_first_unused_path<T>(
 mod tests {
     use super::*;
 
-    fn begin_recording(path: &Path, text: &str) -> AtomicFile {
+    fn create_recording_with_text(path: &Path, text: &str) -> AtomicFile {
         let mut file = AtomicFile::create_recording(path).expect("a file");
         file.write_all(text.as_bytes()).expect("room");
         file
@@ -462,10 +462,10 @@ mod tests {
     fn pfc_recording_does_not_replace_a_file_that_is_still_written() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("data");
-        let mut first = begin_recording(&path, "first");
+        let mut first = create_recording_with_text(&path, "first");
         first.publish().expect("a name");
         assert_eq!(first.path(), path);
-        let mut second = begin_recording(&path, "second");
+        let mut second = create_recording_with_text(&path, "second");
         second.publish().expect("a name");
         let other = second.path().to_path_buf();
         assert_eq!(other, alternative_recording_path(&path, 0));
@@ -478,7 +478,9 @@ mod tests {
             ("first".into(), "second".into())
         );
         // The first recording is complete, and can be replaced.
-        begin_recording(&path, "third").commit().expect("complete");
+        create_recording_with_text(&path, "third")
+            .commit()
+            .expect("complete");
         assert_eq!(read_text(&path), "third");
         drop(inherited);
     }
@@ -491,7 +493,7 @@ mod tests {
             if let Some(old) = old {
                 fs::write(&path, old).expect("room");
             }
-            let mut file = begin_recording(&path, "recording");
+            let mut file = create_recording_with_text(&path, "recording");
             // If there is an old file, it is removed before the other file is created. The
             // recording keeps the old file open, so the other file cannot get its inode number.
             let _ = fs::remove_file(&path);
@@ -511,13 +513,13 @@ mod tests {
     fn pfc_recording_fails_if_its_file_is_removed() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("data");
-        let mut file = begin_recording(&path, "recording");
+        let mut file = create_recording_with_text(&path, "recording");
         file.publish().expect("a name");
         fs::remove_file(&path).expect("a file");
         let error = file.commit().expect_err("no file").to_string();
         assert!(error.contains("removed or replaced"), "{error}");
         // If the user has renamed the file of the recording, commit() succeeds.
-        let mut file = begin_recording(&path, "recording");
+        let mut file = create_recording_with_text(&path, "recording");
         file.publish().expect("a name");
         fs::rename(&path, directory.path().join("renamed")).expect("a file");
         file.commit().expect("complete");
@@ -526,16 +528,16 @@ mod tests {
     #[test]
     fn pfc_new_owner_or_group_gets_no_more_permissions() {
         for mode in [0o600, 0o640, 0o664, 0o2775, 0o4755, 0o1777] {
-            assert_eq!(permitted_mode(0o100_000 | mode, true, true), mode);
+            assert_eq!(mode_of_replacing_file(0o100_000 | mode, true, true), mode);
         }
-        assert_eq!(permitted_mode(0o4777, false, true), 0o777);
-        assert_eq!(permitted_mode(0o2775, false, true), 0o775);
-        assert_eq!(permitted_mode(0o6755, true, false), 0o755);
-        assert_eq!(permitted_mode(0o660, false, false), 0o600);
-        assert_eq!(permitted_mode(0o664, true, false), 0o644);
+        assert_eq!(mode_of_replacing_file(0o4777, false, true), 0o777);
+        assert_eq!(mode_of_replacing_file(0o2775, false, true), 0o775);
+        assert_eq!(mode_of_replacing_file(0o6755, true, false), 0o755);
+        assert_eq!(mode_of_replacing_file(0o660, false, false), 0o600);
+        assert_eq!(mode_of_replacing_file(0o664, true, false), 0o644);
         // The old mode 0604 gives the members of the old group no permission. They need not belong
         // to the new group, so the new file must not be readable for all users.
-        assert_eq!(permitted_mode(0o604, true, false), 0o600);
+        assert_eq!(mode_of_replacing_file(0o604, true, false), 0o600);
     }
 
     #[test]
@@ -547,20 +549,28 @@ mod tests {
             (metadata.uid(), metadata.mode() & 0o7777)
         };
         let own = fs::metadata(directory.path()).expect("a directory").uid();
-        begin_recording(&path, "new").commit().expect("complete");
+        create_recording_with_text(&path, "new")
+            .commit()
+            .expect("complete");
         assert_eq!(status(), (own, 0o600));
         fs::set_permissions(&path, Permissions::from_mode(0o640)).expect("own");
-        begin_recording(&path, "own").commit().expect("complete");
+        create_recording_with_text(&path, "own")
+            .commit()
+            .expect("complete");
         assert_eq!(status(), (own, 0o640));
         // Only root can change the owner of a file.
         if std::os::unix::fs::chown(&path, Some(own + 1), None).is_ok() {
-            begin_recording(&path, "other").commit().expect("complete");
+            create_recording_with_text(&path, "other")
+                .commit()
+                .expect("complete");
             assert_eq!(status(), (own, 0o600));
         }
         fs::remove_file(&path).expect("a file");
         let link = directory.path().join("link");
         std::os::unix::fs::symlink(&path, &link).expect("a link");
-        begin_recording(&link, "linked").commit().expect("complete");
+        create_recording_with_text(&link, "linked")
+            .commit()
+            .expect("complete");
         assert_eq!(status(), (own, 0o600));
     }
 }

@@ -151,7 +151,7 @@ impl fmt::Display for Failure {
 
 impl Failure {
     /// Makes the error for patterns that match no instance.
-    pub fn no_match(words: &str) -> Self {
+    pub fn no_matching_instance(words: &str) -> Self {
         Self::NoMatch(if words.is_empty() {
             ": there are no live instances; load a provider, such as pfc_sched, or try --all".into()
         } else {
@@ -167,7 +167,7 @@ impl Failure {
 
     /// Prints the error message to standard error and returns the exit status of `pfc`. A closed
     /// standard output is not an error.
-    pub fn report(&self) -> ExitCode {
+    pub fn print_and_get_exit_code(&self) -> ExitCode {
         match self {
             _ if self.is_closed_stdout() => return ExitCode::SUCCESS,
             Self::InvalidFilter(lines) => message::print_message_lines(&format!("pfc: {lines}")),
@@ -192,13 +192,13 @@ impl Failure {
     /// Returns true if the file of a command exists, which exec could not execute. If exec has
     /// failed with ENOENT although the file exists, the interpreter of the file does not exist.
     fn has_program_file(&self) -> bool {
-        matches!(self, Self::Command(program, _) if is_in_path(program))
+        matches!(self, Self::Command(program, _) if can_find_program_in_path(program))
     }
 }
 
 /// Returns true if the program is a file. If its name has no slash, the directories of `PATH` are
 /// searched, as exec does.
-fn is_in_path(program: &OsStr) -> bool {
+fn can_find_program_in_path(program: &OsStr) -> bool {
     if program.as_bytes().contains(&b'/') {
         return Path::new(program).is_file();
     }
@@ -360,7 +360,10 @@ mod tests {
         let message = failure().to_string();
         assert!(message.contains("': No such file or directory (os error 2): its interpreter"));
         assert_eq!(failure().exit_status(), 126);
-        assert!(is_in_path(OsStr::new("sh")) && !is_in_path(OsStr::new("no_such_command")));
+        assert!(
+            can_find_program_in_path(OsStr::new("sh"))
+                && !can_find_program_in_path(OsStr::new("no_such_command"))
+        );
     }
     #[test]
     fn pfc_permission_advice_fits_the_device() {

@@ -21,7 +21,7 @@ use crate::text_file;
 /// online CPUs when a CPU goes offline or comes online.
 pub const ONLINE_CPUS_PATH: &str = "/sys/devices/system/cpu/online";
 /// The sysfs file with the list of the CPUs that the machine has, online or offline.
-const PRESENT: &str = "/sys/devices/system/cpu/present";
+const PRESENT_CPUS_PATH: &str = "/sys/devices/system/cpu/present";
 /// The time between two reads of [`ONLINE_CPUS_PATH`] while a monitored CPU is offline.
 const OFFLINE_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The time between two reads of [`ONLINE_CPUS_PATH`] while all monitored CPUs have contexts. A CPU
@@ -68,7 +68,7 @@ pub struct MonitoredCpus {
     began_at_ns: u64,
     next_online_check: Instant,
     /// The error of the last read of [`ONLINE_CPUS_PATH`]; `None` if the last read succeeded.
-    read_error: Option<io::Error>,
+    online_cpus_read_error: Option<io::Error>,
 }
 
 /// Returns the CPUs that are online, in ascending order.
@@ -85,10 +85,10 @@ pub fn read_online_cpus() -> io::Result<Vec<u32>> {
 ///
 /// # Errors
 ///
-/// Returns the error of reading [`PRESENT`], or `InvalidData` if the file does not contain a list
-/// of CPUs.
-pub fn present_cpus() -> io::Result<Vec<u32>> {
-    read_cpu_list(PRESENT)
+/// Returns the error of reading [`PRESENT_CPUS_PATH`], or `InvalidData` if the file does not
+/// contain a list of CPUs.
+pub fn read_present_cpus() -> io::Result<Vec<u32>> {
+    read_cpu_list(PRESENT_CPUS_PATH)
 }
 
 fn read_cpu_list(path: &str) -> io::Result<Vec<u32>> {
@@ -126,7 +126,7 @@ impl MonitoredCpus {
             ended_gaps: Vec::new(),
             began_at_ns: monotonic_now_ns(),
             next_online_check: Instant::now() + IDLE_POLL_INTERVAL,
-            read_error: None,
+            online_cpus_read_error: None,
         }
     }
 
@@ -167,7 +167,7 @@ impl MonitoredCpus {
 
     /// Returns the CPUs that are online and need a context. Returns no CPUs before the time
     /// [`Self::next_online_check`], or if [`ONLINE_CPUS_PATH`] cannot be read: see
-    /// [`Self::read_problem`].
+    /// [`Self::describe_online_cpus_read_error`].
     pub fn find_cpus_to_attach(&mut self) -> Vec<u32> {
         let now = Instant::now();
         if now < self.next_online_check {
@@ -178,26 +178,26 @@ impl MonitoredCpus {
                 true => OFFLINE_POLL_INTERVAL,
                 false => IDLE_POLL_INTERVAL,
             };
-        self.select_online_again(read_online_cpus())
+        self.select_cpus_to_attach(read_online_cpus())
     }
 
     /// Returns the CPUs of `online` that need a context, and keeps the error of reading `online`.
-    fn select_online_again(&mut self, online: io::Result<Vec<u32>>) -> Vec<u32> {
+    fn select_cpus_to_attach(&mut self, online: io::Result<Vec<u32>>) -> Vec<u32> {
         match online {
             Ok(online) => {
-                self.read_error = None;
+                self.online_cpus_read_error = None;
                 self.select_cpus_without_context(&online)
             }
             Err(error) => {
-                self.read_error = Some(error);
+                self.online_cpus_read_error = Some(error);
                 Vec::new()
             }
         }
     }
 
     /// Returns a message if the last read of [`ONLINE_CPUS_PATH`] failed.
-    pub fn read_problem(&self) -> Option<String> {
-        let error = self.read_error.as_ref()?;
+    pub fn describe_online_cpus_read_error(&self) -> Option<String> {
+        let error = self.online_cpus_read_error.as_ref()?;
         let advice = limits::advice_on_limit_error(error);
         Some(format!(
             "cannot read {ONLINE_CPUS_PATH}: {error}{advice}; \
@@ -268,12 +268,12 @@ mod tests {
         let mut cpus = MonitoredCpus::new(&[0, 1], true);
         cpus.detach(1);
         let error = io::Error::from_raw_os_error(libc::EMFILE);
-        assert!(cpus.select_online_again(Err(error)).is_empty());
-        let problem = cpus.read_problem().expect("a problem");
+        assert!(cpus.select_cpus_to_attach(Err(error)).is_empty());
+        let problem = cpus.describe_online_cpus_read_error().expect("a problem");
         let begin = "cannot read /sys/devices/system/cpu/online: Too many open files (os error 24); the limit of open files is ";
         assert!(problem.starts_with(begin), "{problem}");
-        assert_eq!(cpus.select_online_again(Ok(vec![0, 1])), [1]);
-        assert_eq!(cpus.read_problem(), None);
+        assert_eq!(cpus.select_cpus_to_attach(Ok(vec![0, 1])), [1]);
+        assert_eq!(cpus.describe_online_cpus_read_error(), None);
     }
 
     #[test]

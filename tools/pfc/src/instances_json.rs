@@ -5,14 +5,14 @@
 
 use std::io::{self, Write};
 
-use perfcounters::{Catalogue, Instance, Kind, Reading, Snapshot};
+use perfcounters::{Instance, InstanceCatalogue, Kind, Reading, Snapshot};
 use serde_json::{json, Value};
 
 use crate::time;
 
 /// Writes the JSON object of `pfc list`, which has the instances without their values.
 pub fn write_instance_list<'a>(
-    catalogue: &Catalogue,
+    catalogue: &InstanceCatalogue,
     instances: impl Iterator<Item = &'a Instance>,
     out: &mut impl Write,
 ) -> io::Result<()> {
@@ -20,7 +20,7 @@ pub fn write_instance_list<'a>(
         "generation": catalogue.generation(),
         "boot_id": time::format_boot_id(&catalogue.boot_id()),
     });
-    write_object(&head, instances.map(instance_json), out)
+    write_object_with_instances(&head, instances.map(instance_json), out)
 }
 
 /// Writes the JSON object of `pfc read` and `pfc snapshot`, which has the instances with their
@@ -60,12 +60,12 @@ pub fn write_instance_values<'a>(
         }
         object
     };
-    write_object(&head, readings.map(instance), out)
+    write_object_with_instances(&head, readings.map(instance), out)
 }
 
 /// Writes the object `head` with the additional member `instances`, an array with one line for each
 /// instance.
-fn write_object(
+fn write_object_with_instances(
     head: &Value,
     instances: impl Iterator<Item = Value>,
     out: &mut impl Write,

@@ -19,10 +19,12 @@ pub fn run(device: &Path, args: &ListArgs, out: &mut Out) -> Result<(), Failure>
     let mut counters = Counters::open_path(device)?;
     let selection = counters.select(&args.select.pattern())?;
     if selection.is_empty() {
-        return Err(Failure::no_match(&args.select.joined_patterns()));
+        return Err(Failure::no_matching_instance(
+            &args.select.joined_patterns(),
+        ));
     }
     if args.json {
-        return out.write_with(|out| {
+        return out.write_with_io_function(|out| {
             instances_json::write_instance_list(selection.catalogue(), selection.instances(), out)
         });
     }

@@ -100,14 +100,14 @@ fn main() -> ExitCode {
             // successfully after a request for help or the version.
             return match output::flush_stdout(error.print()) {
                 Ok(()) => ExitCode::SUCCESS,
-                Err(failure) => failure.report(),
+                Err(failure) => failure.print_and_get_exit_code(),
             };
         }
     };
     limits::raise_open_file_limit();
     match run_subcommand(&cli) {
         Ok(code) => code,
-        Err(failure) => failure.report(),
+        Err(failure) => failure.print_and_get_exit_code(),
     }
 }
 

@@ -21,12 +21,12 @@ pub fn print_shell_completions(shell: clap_complete::Shell, out: &mut Out) -> Re
     // clap_complete panics if a write fails. Writes to a vector cannot fail.
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "pfc", &mut text);
-    out.write_with(|out| out.write_all(&text))
+    out.write_with_io_function(|out| out.write_all(&text))
 }
 
 pub fn write_manual_pages(directory: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
     let Some(directory) = directory else {
-        return out.write_with(|out| render_manual_page(Cli::command(), "pfc", out));
+        return out.write_with_io_function(|out| render_manual_page(Cli::command(), "pfc", out));
     };
     let write = |name: &str, command: clap::Command| {
         let path = directory.join(format!("{name}.1"));

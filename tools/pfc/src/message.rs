@@ -31,7 +31,7 @@ pub fn print_message_line(text: fmt::Arguments<'_>) {
 /// Prints a message of several lines on standard error. Control characters other than newlines are
 /// made visible. The caller has made newlines in names visible.
 pub fn print_message_lines(text: &str) {
-    write_to_stderr(&format!("{}\n", visible::escape_lines(text)));
+    write_to_stderr(&format!("{}\n", visible::escape_except_newlines(text)));
 }
 
 /// Prints a progress message over the previous one. The caller has checked that standard error is a

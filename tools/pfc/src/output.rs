@@ -187,7 +187,7 @@ impl Out {
     }
 
     /// Calls `write`, which can pass this output to any function that takes an `io::Write`.
-    pub fn write_with(
+    pub fn write_with_io_function(
         &mut self,
         write: impl FnOnce(&mut Self) -> io::Result<()>,
     ) -> Result<(), Failure> {

@@ -45,7 +45,7 @@ pub fn run(args: &JsonArgs, out: &mut Out) -> Result<(), Failure> {
             .iter()
             .map(|t| {
                 json!({"name": t.name, "description": t.description, "events": t.events,
-                    "counters": t.counters, "fixed": t.fixed})
+                    "counters": t.counters, "fixed": t.fixed_counters})
             })
             .collect();
         return out.write_json(&json!({"descriptions": descriptions, "libpfm": tables}));

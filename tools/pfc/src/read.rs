@@ -21,13 +21,13 @@ pub fn run(device: &Path, args: &ReadArgs, out: &mut Out) -> Result<(), Failure>
     let is_selected = |r: &Reading<'_>| !args.nonzero || !is_every_value_zero(r);
     if !snapshot.readings().any(|r| is_selected(&r)) {
         return Err(match snapshot.selection().is_empty() {
-            true => Failure::no_match(&args.select.joined_patterns()),
+            true => Failure::no_matching_instance(&args.select.joined_patterns()),
             false => Failure::NoMatch(": all selected values are zero; omit -z".into()),
         });
     }
     let readings = snapshot.readings().filter(is_selected);
     if args.json {
-        out.write_with(|out| {
+        out.write_with_io_function(|out| {
             instances_json::write_instance_values(&snapshot, readings, args.per_cpu, out)
         })?;
     } else if args.csv {

@@ -150,7 +150,7 @@ pub fn group_samples_into_rows(
                     .or_insert_with(|| format_caller_name(frame).into());
                 name.clone()
             });
-        row.callers.add_call_path(callers, sample.period);
+        row.callers.add_period_to_call_path(callers, sample.period);
     }
     let mut rows: Vec<ReportRow> = rows_by_cells.into_values().collect();
     rows.sort_by(|a, b| {
@@ -175,7 +175,7 @@ impl CallerTree {
     }
 
     /// Adds a period to the root, and to each function of a call path.
-    fn add_call_path(&mut self, path: impl Iterator<Item = Rc<str>>, period: u64) {
+    fn add_period_to_call_path(&mut self, path: impl Iterator<Item = Rc<str>>, period: u64) {
         let mut at = 0;
         let add = |all: &mut [CallerNode], at: usize| {
             let sum = &mut all[at].period_sum;
@@ -288,8 +288,10 @@ pub fn run(args: &ReportArgs, out: &mut Out) -> Result<(), Failure> {
 pub fn write_report(profile: &Profile, args: &ReportArgs, out: &mut Out) -> Result<(), Failure> {
     match (args.json, args.firefox, args.pprof) {
         (true, ..) => print_report_json(profile, args, out),
-        (_, true, _) => out.write_with(|out| export::write_firefox_profile(profile, out)),
-        (_, _, true) => out.write_with(|out| export::write_pprof_profile(profile, out)),
+        (_, true, _) => {
+            out.write_with_io_function(|out| export::write_firefox_profile(profile, out))
+        }
+        (_, _, true) => out.write_with_io_function(|out| export::write_pprof_profile(profile, out)),
         _ => {
             for (event, samples) in profile.samples_by_event() {
                 print_report_table(profile, event, &samples, args, out)?;

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
     use crate::profile::tests::synthetic_profile;
 
-    fn print_first_sample(profile: &Profile) -> String {
+    fn format_first_sample(profile: &Profile) -> String {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let mut out = Out::open(Some(file.path())).expect("a file");
         print_sample(profile, &profile.samples[0], &mut out).expect("room");
@@ -123,10 +123,10 @@ mod tests {
         let head = "            prog      11 [001]     0.001000:        100 cycles: ";
         let frames =
             "\t            1004 f+0x4 (/bin/prog)\n\t            2008 main+0x8 (/bin/prog)\n";
-        assert_eq!(print_first_sample(&profile), format!("{head}\n{frames}\n"));
+        assert_eq!(format_first_sample(&profile), format!("{head}\n{frames}\n"));
         profile.has_stacks = false;
         assert_eq!(
-            print_first_sample(&profile),
+            format_first_sample(&profile),
             format!("{head}            1004 f+0x4 (/bin/prog)\n")
         );
     }

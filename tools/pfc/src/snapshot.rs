@@ -17,10 +17,12 @@ pub fn run(device: &Path, args: &SnapshotArgs, out: &mut Out) -> Result<(), Fail
     let mut counters = Counters::open_path(device)?;
     let snapshot = counters.snapshot(&args.select.pattern())?;
     if snapshot.selection().is_empty() {
-        return Err(Failure::no_match(&args.select.joined_patterns()));
+        return Err(Failure::no_matching_instance(
+            &args.select.joined_patterns(),
+        ));
     }
     if args.json {
-        return out.write_with(|out| {
+        return out.write_with_io_function(|out| {
             instances_json::write_instance_values(&snapshot, snapshot.readings(), true, out)
         });
     }

@@ -22,14 +22,14 @@ use crate::hotplug::MonitoredCpus;
 use crate::live::keys::Key;
 use crate::live::{self, next_update_time, LiveScreen};
 use crate::output::Out;
-use crate::profile::{ProfileReader, MISSING_RECORDS_CONSEQUENCE};
+use crate::profile::{ProfileReader, MISSING_PROCESS_RECORDS_CONSEQUENCE};
 use crate::record::{attach_to_targets, monotonic_now_ns, prepare_sampling, SamplingContexts};
 use crate::report::{group_samples_into_rows, percent_of_total, ReportRow};
 use crate::stat::event_loop::EventLoop;
 use crate::stat::{exit_code_of_run, select_target, syscall_failure, WAIT_FOR_SIGNALS_ACTION};
 
 /// Maximum time between two reads of the ring buffers of samples.
-const RING_POLL_INTERVAL: Duration = Duration::from_millis(100);
+const RING_BUFFER_READ_INTERVAL: Duration = Duration::from_millis(100);
 const TABLE_SORT_KEYS: [SortKey; 3] = [SortKey::Comm, SortKey::Dso, SortKey::Sym];
 
 /// The samples between two reads of the ring buffers, added up by thread name, object and function.
@@ -54,7 +54,7 @@ struct LiveProfile {
     records: Vec<u8>,
     /// The end of the period that the last table covers, on the clock of [`monotonic_now_ns`]. For
     /// the first table, the time at which sampling started.
-    last_until: u64,
+    last_table_end_ns: u64,
 }
 
 impl LiveProfile {
@@ -78,7 +78,7 @@ impl LiveProfile {
         let mut problems = self.contexts.find_problems();
         // The contexts report lost records of processes already.
         let of_names = self.reader.find_problems().into_iter();
-        problems.extend(of_names.filter(|p| !p.ends_with(MISSING_RECORDS_CONSEQUENCE)));
+        problems.extend(of_names.filter(|p| !p.ends_with(MISSING_PROCESS_RECORDS_CONSEQUENCE)));
         let profile = &mut self.reader.profile;
         let table = SampleTable {
             rows: group_samples_into_rows(
@@ -88,14 +88,14 @@ impl LiveProfile {
             ),
             nr_samples: profile.samples.len(),
             nr_lost: std::mem::take(&mut self.contexts.drained_records.nr_lost),
-            duration: Duration::from_nanos(until.saturating_sub(self.last_until)),
+            duration: Duration::from_nanos(until.saturating_sub(self.last_table_end_ns)),
             offline_ns: std::mem::take(&mut profile.offline_ns_by_cpu),
             problems: problems
                 .iter()
                 .map(|problem| visible::escape(problem).into_owned())
                 .collect(),
         };
-        self.last_until = until;
+        self.last_table_end_ns = until;
         self.reader.drop_shown_samples();
         Ok(table)
     }
@@ -170,7 +170,7 @@ pub fn run(device: &Path, args: &TopArgs, out: &mut Out) -> Result<ExitCode, Fai
         attributes,
         reader: ProfileReader::default(),
         records: Vec::new(),
-        last_until: monotonic_now_ns(),
+        last_table_end_ns: monotonic_now_ns(),
     };
     if args.plain || !out.is_terminal() {
         print_plain_tables(&mut profile, args, out)?;
@@ -209,7 +209,7 @@ fn print_plain_tables(
         due = next_update_time(due, interval, Instant::now());
         while Instant::now() < due {
             live.contexts.read_messages_and_rings();
-            let until = due.min(Instant::now() + RING_POLL_INTERVAL);
+            let until = due.min(Instant::now() + RING_BUFFER_READ_INTERVAL);
             if !event_loop
                 .sleep_until(until)
                 .trying_to(WAIT_FOR_SIGNALS_ACTION)?
@@ -248,7 +248,7 @@ struct TopScreen<'a> {
 }
 
 impl LiveScreen for TopScreen<'_> {
-    const POLL_INTERVAL: Option<Duration> = Some(RING_POLL_INTERVAL);
+    const POLL_INTERVAL: Option<Duration> = Some(RING_BUFFER_READ_INTERVAL);
 
     fn draw(&mut self, frame: &mut Frame<'_>) {
         let keys = if self.is_paused { "paused; " } else { "" };

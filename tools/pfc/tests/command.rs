@@ -155,7 +155,7 @@ fn pfc_snapshot_says_when_and_of_what() {
 #[test]
 fn pfc_snapshot_is_consistent_or_an_error() {
     let device = Device::with_instances();
-    device.fake.cpu(1).begin();
+    device.fake.cpu(1).begin_update();
     let run = device.run(&["snapshot"]);
     assert_eq!(run.exit_status, Some(2));
     assert!(run.err.contains("CPU 1"), "{}", run.err);

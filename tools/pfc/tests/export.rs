@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use counters_rules::abi::{Kind, Unit};
 use counters_rules::spec::Spec;
 use device::{pfc, send_signal, wait_for_exit, wait_until, Device, KillOnDrop};
-use fuzz::patience;
+use fuzz::scale_timeout;
 
 /// Returns the lines of the OpenMetrics text that `pfc export` prints, in order.
 fn exported_lines(device: &Device, args: &[&str]) -> Vec<String> {
@@ -199,7 +199,7 @@ fn pfc_export_leaves_out_what_would_spoil_the_rest() {
     assert!(all.contains(&"pfc_snapshot_consistent 1".to_owned()));
     assert!(lines_of(&all, "perfcounters_sched").len() == 2);
     // The OpenMetrics text and a warning say that the values of a busy CPU are not consistent.
-    device.fake.cpu(1).begin();
+    device.fake.cpu(1).begin_update();
     let run = device.run(&["export", "--openmetrics", "switches"]);
     assert!(
         run.out.contains("pfc_snapshot_consistent 0\n")
@@ -255,7 +255,7 @@ fn pfc_export_writes_its_file_anew_and_whole() {
     let begun = Instant::now();
     let mut inodes = std::collections::BTreeSet::new();
     while inodes.len() < 5 {
-        assert!(begun.elapsed() < patience(60), "{inodes:?}");
+        assert!(begun.elapsed() < scale_timeout(60), "{inodes:?}");
         device.fake.cpu(0).adjust(number, 1);
         // The exported file is complete at any time.
         if let Ok(text) = std::fs::read_to_string(&file) {

@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 
 use counters_rules::abi::{Kind, Unit};
 use device::{read_stderr, send_signal, wait_for_exit, wait_until, Device, KillOnDrop};
-use fuzz::patience;
+use fuzz::scale_timeout;
 
-/// Maximum time to wait for the server, in seconds. `patience` multiplies this time by the
+/// Maximum time to wait for the server, in seconds. `scale_timeout` multiplies this time by the
 /// environment variable PATIENCE, if PATIENCE is set. The server's own timeouts are 5 and 30
 /// seconds.
 const TIMEOUT_SECONDS: u64 = 60;
@@ -41,7 +41,7 @@ impl Server {
 
     fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(&self.address).expect("it listens");
-        let result = stream.set_read_timeout(Some(patience(TIMEOUT_SECONDS)));
+        let result = stream.set_read_timeout(Some(scale_timeout(TIMEOUT_SECONDS)));
         result.expect("a socket");
         stream
     }
@@ -57,14 +57,14 @@ impl Server {
         self.request(&format!("GET /metrics HTTP/1.1\r\nHost: x\r\n{more}\r\n"))
     }
 
-    /// Checks that the server responds, within `patience(40)`.
+    /// Checks that the server responds, within `scale_timeout(40)`.
     #[track_caller]
     fn assert_responds(&self) {
         let begun = Instant::now();
         let (head, body) = self.get("");
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
         assert!(body.ends_with("# EOF\n"), "{body}");
-        assert!(begun.elapsed() < patience(40), "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < scale_timeout(40), "{:?}", begun.elapsed());
     }
 
     /// Returns the resident memory of the server in kB.
@@ -210,7 +210,7 @@ fn pfc_export_is_not_stalled_by_slow_or_hostile_clients() {
     let _ = waiting.read(&mut [0; 256]);
     let mut rest = Vec::new();
     let _ = slow.read_to_end(&mut rest);
-    let limit = patience(TIMEOUT_SECONDS) - Duration::from_secs(1);
+    let limit = scale_timeout(TIMEOUT_SECONDS) - Duration::from_secs(1);
     assert!(begun.elapsed() < limit, "they are kept");
 }
 
@@ -275,7 +275,7 @@ fn pfc_export_answers_who_is_not_that_quick_in_a_flood() {
                 }
             }
         });
-        // Wait until the thread has connected more often than it keeps connections open.
+        // Wait until the thread has made more connections than the `NR_FLOOD` that it keeps open.
         wait_until("no flood", || {
             nr_connected.load(Ordering::Relaxed) > NR_FLOOD
         });

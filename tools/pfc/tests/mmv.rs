@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use counters_rules::abi::{Kind, Unit};
 use device::{send_signal, wait_until, Device, KillOnDrop};
-use fuzz::patience;
+use fuzz::scale_timeout;
 use tempfile::TempDir;
 
 /// A fake device, and a directory for the exported files.
@@ -55,7 +55,7 @@ impl ExportTest {
 
     /// Waits until the metrics of all files satisfy a condition, and returns them.
     fn wait(&self, what: &str, wanted: impl Fn(&Metrics) -> bool) -> Metrics {
-        let end = Instant::now() + patience(60);
+        let end = Instant::now() + scale_timeout(60);
         loop {
             let found = read_all(&self.directory);
             match found {

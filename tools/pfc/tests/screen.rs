@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use device::{send_signal, wait_for_exit, wait_until, Device, KillOnDrop};
-use fuzz::patience;
+use fuzz::scale_timeout;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{grantpt, openpt, ptsname, unlockpt, OpenptFlags};
@@ -78,7 +78,7 @@ impl Screen {
     /// Reads the output of pfc until it contains `text`. Searches only after the text that the
     /// previous call has found. Returns all output.
     fn read_until(&mut self, text: &str) -> String {
-        let deadline = Instant::now() + patience(20);
+        let deadline = Instant::now() + scale_timeout(20);
         loop {
             let rest = self.output.get(self.found_at..).unwrap_or_default();
             if let Some(at) = rest.windows(text.len()).position(|w| w == text.as_bytes()) {

@@ -28,7 +28,7 @@ fn closed_pipe() -> Stdio {
 #[test]
 fn pfc_with_a_full_stderr_keeps_output_and_status() {
     let device = Device::with_instances();
-    device.fake.cpu(1).begin();
+    device.fake.cpu(1).begin_update();
     for stderr in [full, closed_pipe] {
         // The values are printed. The warning about the inconsistent snapshot is lost, because
         // standard error cannot be written.

@@ -154,7 +154,7 @@ proptest! {
                     if let Some(task) = tasks.get(next) {
                         task.begin_switch_in();
                     }
-                    let returns = match cpu.uninterrupted_run(now) {
+                    let returns = match cpu.uninterrupted_run_ticks(now) {
                         Some(own) => cpu.switch_fast(own, prev, after, idle, now),
                         None => cpu.switch(prev, after, idle, now),
                     };
@@ -175,7 +175,7 @@ proptest! {
                 }
                 AccountingEvent::SyscallCheck => {
                     if running != IDLE_TASK_INDEX {
-                        cpu.syscall_check(|| clock.get());
+                        cpu.syscall_seccomp_check(|| clock.get());
                         in_syscall[running] = true;
                     }
                 }
@@ -225,13 +225,13 @@ proptest! {
                 AccountingEvent::Replace(t) => {
                     let (old, now) = (std::mem::replace(&mut tasks[t], new_task()), clock.get());
                     tasks[t].begin(false, true, now);
-                    let copied = tasks[t].copy_wait(&old);
+                    let copied = tasks[t].copy_wait_start(&old);
                     if running == t {
                         cpu.begin_switch();
                         cpu.replace_task(Some(&old), tasks.get(t), now);
                     }
                     old.end(now);
-                    tasks[t].correct_wait(copied, &old);
+                    tasks[t].recopy_wait_start(copied, &old);
                     let history = TaskHistory::new(zero_values(1), 1);
                     history.append(&old, histories[t].as_ref());
                     histories[t] = Some(history);
@@ -249,7 +249,7 @@ proptest! {
         for (t, task) in tasks.iter().enumerate() {
             let mut read = task.read(|| now, |_| Some(&cpu)).expect("nobody changes it");
             if let Some(history) = &histories[t] {
-                history.add_to(&mut read, &mut []);
+                history.add_to_snapshot(&mut read, &mut []);
             }
             let value_of = |index: usize| read.values[index];
             prop_assert_eq!(value_of(value::SCHED), model.sched[t]);
@@ -541,7 +541,7 @@ fn r4_7_history_has_the_values_of_an_earlier_record_by_group() {
         let last = new_task_with_groups(groups.len(), 1);
         last.begin(false, true, now + 5);
         let mut read = last.read(|| now + 5, |_| None).expect("nobody changes it");
-        history.add_to(&mut read, groups);
+        history.add_to_snapshot(&mut read, groups);
         read
     };
     let mut groups = [[0; NR_VALUES]; 3];

@@ -31,13 +31,13 @@ fn r4_2_system_time_lasts_from_seccomp_to_user_mode() {
     assert!(!switch(0, true, 1000));
     // Seccomp checks a system call at tick 1100. The system call begins at tick 1120 and takes 10
     // ticks.
-    cpus[0].syscall_check(|| 1100);
+    cpus[0].syscall_seccomp_check(|| 1100);
     assert_eq!(system(0, 1110), 10);
     cpus[0].syscall_enter(Some(&task), || 1120);
     cpus[0].syscall_exit(Some(&task), || 1130);
     assert_eq!(system(0, 1200), 30);
     // Seccomp denies a system call: only the exit of the call is reported.
-    cpus[0].syscall_check(|| 1200);
+    cpus[0].syscall_seccomp_check(|| 1200);
     cpus[0].syscall_exit(Some(&task), || 1205);
     assert_eq!(system(0, 1300), 35);
     // After a system call on CPU 0, task work runs and blocks. The task work continues on CPU 1

@@ -10,8 +10,8 @@ use rustix::io::Errno;
 
 use crate::abi::{self, Info, Task, VERSION};
 use crate::error::Error;
-use crate::parse::{parse_cpus, parse_tasks};
-use crate::values::{latest_per_task, Cpu};
+use crate::parse::{append_parsed_tasks, parse_cpus};
+use crate::values::{keep_latest_entry_per_task, Cpu};
 
 /// The device with the values of tasks.
 pub const PPA_DEVICE_PATH: &str = "/dev/ppa";
@@ -38,7 +38,7 @@ impl Device {
     pub fn info(&self) -> Result<Info, Error> {
         let info =
             abi::info(self.file.as_fd()).map_err(|e| Error::Read(PPA_DEVICE_PATH, e.into()))?;
-        check_info(info)
+        check_version_and_frequency(info)
     }
 
     /// Returns the values of one task.
@@ -87,7 +87,7 @@ impl Device {
     pub fn cpus(&self) -> Result<Vec<Cpu>, Error> {
         let file = File::open(CPU_VALUES_PATH).map_err(|e| Error::Read(CPU_VALUES_PATH, e))?;
         let mut all = Vec::new();
-        read_in_large_blocks(&file, CPU_VALUES_PATH, |bytes| {
+        read_file_in_large_blocks(&file, CPU_VALUES_PATH, |bytes| {
             all.extend_from_slice(bytes);
             Ok(())
         })?;
@@ -96,7 +96,7 @@ impl Device {
 }
 
 /// Reads a file to its end in large blocks, so that all values were read at nearly the same time.
-fn read_in_large_blocks(
+fn read_file_in_large_blocks(
     mut file: impl Read,
     path: &'static str,
     mut consume: impl FnMut(&[u8]) -> Result<(), Error>,
@@ -116,13 +116,13 @@ fn read_in_large_blocks(
 /// ended task only once, so the tasks that were read before accounting was turned off are returned.
 fn read_tasks(file: impl Read) -> Result<Vec<Task>, Error> {
     let mut tasks = Vec::new();
-    match read_in_large_blocks(file, PPA_DEVICE_PATH, |bytes| {
-        parse_tasks(bytes, &mut tasks)
+    match read_file_in_large_blocks(file, PPA_DEVICE_PATH, |bytes| {
+        append_parsed_tasks(bytes, &mut tasks)
     }) {
         Err(error) if error.is_accounting_off() && !tasks.is_empty() => {}
         result => result?,
     }
-    Ok(latest_per_task(tasks))
+    Ok(keep_latest_entry_per_task(tasks))
 }
 
 /// Checks the permission to read tasks by a read() into a buffer that is too small for a task.
@@ -134,7 +134,7 @@ fn check_read_permission(mut file: impl Read) -> Result<(), Error> {
 }
 
 /// Checks the version of `info`, and checks that ticks can be converted to time.
-fn check_info(info: Info) -> Result<Info, Error> {
+fn check_version_and_frequency(info: Info) -> Result<Info, Error> {
     match info {
         Info { version, .. } if version != VERSION => Err(Error::Version(version)),
         Info { khz: 0, .. } => Err(Error::Corrupt("tick frequency is 0".to_owned())),
@@ -148,9 +148,9 @@ mod tests {
 
     /// A reader with a list of results: blocks of bytes and errors. Each call of read() removes the
     /// last result from the list and returns it.
-    struct ChunkReader(Vec<std::io::Result<Vec<u8>>>);
+    struct ResultListReader(Vec<std::io::Result<Vec<u8>>>);
 
-    impl Read for ChunkReader {
+    impl Read for ResultListReader {
         fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
             match self.0.pop() {
                 Some(Ok(part)) => {
@@ -168,10 +168,11 @@ mod tests {
         let read = |last| {
             let parts = vec![last, Err(ErrorKind::Interrupted.into()), Ok(vec![1, 2])];
             let mut all = Vec::new();
-            let result = read_in_large_blocks(ChunkReader(parts), CPU_VALUES_PATH, |bytes| {
-                all.extend_from_slice(bytes);
-                Ok(())
-            });
+            let result =
+                read_file_in_large_blocks(ResultListReader(parts), CPU_VALUES_PATH, |bytes| {
+                    all.extend_from_slice(bytes);
+                    Ok(())
+                });
             result.map(|()| all)
         };
         assert_eq!(read(Ok(vec![3])).expect("all of it"), [1, 2, 3]);
@@ -184,20 +185,21 @@ mod tests {
         let mut task = vec![0; size_of::<Task>()];
         task[..4].copy_from_slice(&(size_of::<Task>() as u32).to_ne_bytes());
         let off = || Err(Errno::NODATA.into());
-        let tasks = read_tasks(ChunkReader(vec![off(), Ok(task.clone())]));
+        let tasks = read_tasks(ResultListReader(vec![off(), Ok(task.clone())]));
         assert_eq!(tasks.expect("a task").len(), 1);
-        let error = read_tasks(ChunkReader(vec![off()])).expect_err("it is off");
+        let error = read_tasks(ResultListReader(vec![off()])).expect_err("it is off");
         assert!(error.is_accounting_off(), "{error}");
         // If read() fails with another error, read_tasks() returns this error, even if it has read
         // a task before.
         let denied = Err(ErrorKind::PermissionDenied.into());
-        let error = read_tasks(ChunkReader(vec![denied, Ok(task)])).expect_err("may not");
+        let error = read_tasks(ResultListReader(vec![denied, Ok(task)])).expect_err("may not");
         assert!(!error.is_accounting_off(), "{error}");
     }
 
     #[test]
     fn r4_9_missing_permission_is_found_before_reading() {
-        let check = |kind: ErrorKind| check_read_permission(ChunkReader(vec![Err(kind.into())]));
+        let check =
+            |kind: ErrorKind| check_read_permission(ResultListReader(vec![Err(kind.into())]));
         let error = check(ErrorKind::PermissionDenied).expect_err("may not");
         assert!(matches!(error, Error::Read(PPA_DEVICE_PATH, _)), "{error}");
         assert!(check(ErrorKind::InvalidInput).is_ok());
@@ -206,7 +208,7 @@ mod tests {
     #[test]
     fn r4_6_tick_frequency_0_is_refused() {
         let info = |version, khz| {
-            check_info(Info {
+            check_version_and_frequency(Info {
                 version,
                 khz,
                 ..Info::default()

@@ -4,8 +4,8 @@
 
 use fuzz::{changed_inputs, Fuzzer};
 
-use crate::parse::{parse_cpus, parse_tasks};
-use crate::values::{latest_per_task, Cpu};
+use crate::parse::{append_parsed_tasks, parse_cpus};
+use crate::values::{keep_latest_entry_per_task, Cpu};
 use crate::Task;
 
 #[global_allocator]
@@ -34,14 +34,14 @@ fn r4_4_fuzz_tasks_and_cpus() {
     };
     let tasks = [task(1, 0), task(2, 64), task(1, 8)].concat();
     let cpus: Vec<u8> = (0..36_u64).flat_map(u64::to_ne_bytes).collect();
-    assert!(parse_tasks(&tasks, &mut Vec::new()).is_ok() && parse_cpus(&cpus).is_ok());
+    assert!(append_parsed_tasks(&tasks, &mut Vec::new()).is_ok() && parse_cpus(&cpus).is_ok());
     Fuzzer::new("tasks and CPUs").run(changed_inputs(&[tasks, cpus]), |bytes| {
         let mut tasks = Vec::new();
-        let _ = parse_tasks(bytes, &mut tasks);
+        let _ = append_parsed_tasks(bytes, &mut tasks);
         for two in tasks.windows(2) {
             compute_shown_values(&two[1], &two[0]);
         }
-        let _ = latest_per_task(tasks);
+        let _ = keep_latest_entry_per_task(tasks);
         let cpus = parse_cpus(bytes).unwrap_or_default();
         for two in cpus.windows(2) {
             let _ = two[1].since(&two[0]).total();

@@ -12,7 +12,7 @@ use crate::values::{Cpu, NR_CPU_VALUES};
 struct BytesCursor<'a>(&'a [u8]);
 
 impl BytesCursor<'_> {
-    fn take<const N: usize>(&mut self) -> [u8; N] {
+    fn take_bytes<const N: usize>(&mut self) -> [u8; N] {
         match self.0.split_first_chunk::<N>() {
             Some((first, rest)) => {
                 self.0 = rest;
@@ -23,16 +23,16 @@ impl BytesCursor<'_> {
     }
 
     fn u32(&mut self) -> u32 {
-        u32::from_ne_bytes(self.take())
+        u32::from_ne_bytes(self.take_bytes())
     }
 
     fn u64(&mut self) -> u64 {
-        u64::from_ne_bytes(self.take())
+        u64::from_ne_bytes(self.take_bytes())
     }
 }
 
 /// Appends the tasks of one read() to `tasks`.
-pub(crate) fn parse_tasks(mut bytes: &[u8], tasks: &mut Vec<Task>) -> Result<(), Error> {
+pub(crate) fn append_parsed_tasks(mut bytes: &[u8], tasks: &mut Vec<Task>) -> Result<(), Error> {
     while !bytes.is_empty() {
         let size = BytesCursor(bytes).u32() as usize;
         if bytes.len() < 4 || bytes.len() < size {
@@ -69,7 +69,7 @@ fn parse_task(bytes: &[u8]) -> Task {
         latencies: std::array::from_fn(|_| cursor.u64()),
         signals: std::array::from_fn(|_| cursor.u32()),
         reserved2: cursor.u32(),
-        comm: cursor.take(),
+        comm: cursor.take_bytes(),
     }
 }
 
@@ -125,7 +125,7 @@ mod tests {
 
     fn parse_all_tasks(bytes: &[u8]) -> Result<Vec<Task>, Error> {
         let mut tasks = Vec::new();
-        parse_tasks(bytes, &mut tasks).map(|()| tasks)
+        append_parsed_tasks(bytes, &mut tasks).map(|()| tasks)
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub fn count_increment(now: u64, before: u64) -> u64 {
     }
 }
 
-fn count_increments<const N: usize>(now: &[u64; N], before: &[u64; N]) -> [u64; N] {
+fn count_increment_of_each<const N: usize>(now: &[u64; N], before: &[u64; N]) -> [u64; N] {
     std::array::from_fn(|n| count_increment(now[n], before[n]))
 }
 
@@ -117,12 +117,12 @@ impl Task {
     /// Returns the average wakeup latency of the task in ticks. If [`Self::wakeups`] is 0, divides
     /// by 1, because the first wakeup may not be counted yet.
     pub fn average_latency_ticks(&self) -> f64 {
-        average_or_0(self.values[SCHLATACCUM], self.wakeups().max(1))
+        divide_or_0(self.values[SCHLATACCUM], self.wakeups().max(1))
     }
 
     /// Returns how many ticks a switch to the task takes on average.
     pub fn average_switch_ticks(&self) -> f64 {
-        average_or_0(self.values[AVGCTXT], self.switches())
+        divide_or_0(self.values[AVGCTXT], self.switches())
     }
 
     /// Returns true if the accounting of the task began after the time `time`, which shows that
@@ -130,7 +130,7 @@ impl Task {
     /// Both times are in ticks, as in [`Info::now`](crate::Info::now).
     ///
     /// Returns false if the task has ended, because it is not known when it ended.
-    pub fn was_accounted_after(&self, time: u64, now: u64) -> bool {
+    pub fn has_accounting_begun_after(&self, time: u64, now: u64) -> bool {
         !self.has_flag(TASK_ENDED) && now.saturating_sub(self.counted) > time
     }
 
@@ -139,7 +139,7 @@ impl Task {
     ///
     /// A restart of accounting between the two states is not noticed if the task was then accounted
     /// for longer than before the restart. If the times of the states are known,
-    /// [`was_accounted_after`](Self::was_accounted_after) notices each restart.
+    /// [`has_accounting_begun_after`](Self::has_accounting_begun_after) notices each restart.
     pub fn is_later_state_of(&self, before: &Self) -> bool {
         (self.pid, self.began) == (before.pid, before.began) && self.counted >= before.counted
     }
@@ -154,17 +154,17 @@ impl Task {
         let signals = |n: usize| self.signals[n].wrapping_sub(before.signals[n]);
         Self {
             counted: self.counted - before.counted,
-            values: count_increments(&self.values, &before.values),
+            values: count_increment_of_each(&self.values, &before.values),
             runq: count_increment(self.runq, before.runq),
             // The counts of the histogram are kept while the histogram is off.
-            latencies: count_increments(&self.latencies, &before.latencies),
+            latencies: count_increment_of_each(&self.latencies, &before.latencies),
             signals: std::array::from_fn(signals),
             ..self.clone()
         }
     }
 }
 
-fn average_or_0(sum: u64, count: u64) -> f64 {
+fn divide_or_0(sum: u64, count: u64) -> f64 {
     match count {
         0 => 0.0,
         count => sum as f64 / count as f64,
@@ -172,7 +172,7 @@ fn average_or_0(sum: u64, count: u64) -> f64 {
 }
 
 /// Keeps only the last entry of each task: a task that ends while the list is read is listed twice.
-pub(crate) fn latest_per_task(tasks: Vec<Task>) -> Vec<Task> {
+pub(crate) fn keep_latest_entry_per_task(tasks: Vec<Task>) -> Vec<Task> {
     let mut all: BTreeMap<(u32, u64), Task> = BTreeMap::new();
     all.extend(tasks.into_iter().map(|t| ((t.pid, t.began), t)));
     all.into_values().collect()
@@ -233,7 +233,7 @@ impl Cpu {
     /// restart.
     pub fn since(&self, before: &Self) -> Self {
         Self {
-            values: count_increments(&self.values, &before.values),
+            values: count_increment_of_each(&self.values, &before.values),
         }
     }
 

@@ -23,8 +23,8 @@ struct StopFlags {
 }
 
 /// Runs a writer and a reader on two real threads, with far more records than in a test with loom.
-/// The writer continues after `records` records until the reader has read enough records, because
-/// on a loaded machine it could otherwise end before the reader is scheduled.
+/// The writer writes at least `records` records, and then continues until the reader has read
+/// enough records. Otherwise the writer could end before a loaded machine schedules the reader.
 fn run_writer_and_reader_threads(
     flags: u32,
     records: u64,

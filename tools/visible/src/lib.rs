@@ -62,7 +62,7 @@ pub fn escape(text: &str) -> Cow<'_, str> {
 }
 
 /// Returns the text with an escape sequence for each control character except newlines.
-pub fn escape_lines(text: &str) -> Cow<'_, str> {
+pub fn escape_except_newlines(text: &str) -> Cow<'_, str> {
     if !text.contains(|c| c != '\n' && is_invisible(c)) {
         return text.into();
     }
@@ -175,8 +175,8 @@ mod tests {
     }
 
     #[test]
-    fn escape_lines_keeps_line_breaks() {
-        assert_eq!(escape_lines("a\nb\n"), "a\nb\n");
-        assert_eq!(escape_lines("a\x1b\nb\r\n"), "a\\x1b\nb\\r\n");
+    fn escape_except_newlines_keeps_line_breaks() {
+        assert_eq!(escape_except_newlines("a\nb\n"), "a\nb\n");
+        assert_eq!(escape_except_newlines("a\x1b\nb\r\n"), "a\\x1b\nb\\r\n");
     }
 }

@@ -5,7 +5,7 @@
 #![allow(dead_code, reason = "each test uses what it needs")]
 
 use perfmon_rules::allocator::FixedArrays;
-use perfmon_rules::register_map::{kind, Map, Register, Tables};
+use perfmon_rules::register_map::{kind, Register, RegisterMap, RegisterTables};
 use perfmon_rules::registers::Registers;
 
 /// Bits of an event-select register.
@@ -61,18 +61,18 @@ pub fn pmu(width: u16) -> Pmu {
 }
 
 impl Pmu {
-    pub fn map(&self) -> Map<'_> {
-        Map {
-            hardware: Tables {
+    pub fn map(&self) -> RegisterMap<'_> {
+        RegisterMap {
+            hardware: RegisterTables {
                 pmcs: &self.pmcs,
                 pmds: &self.pmds,
             },
-            soft: Tables {
+            soft: RegisterTables {
                 pmcs: &self.soft_pmcs,
                 pmds: &self.soft,
             },
             global_ctrl: 0x38f,
-            ..Map::default()
+            ..RegisterMap::default()
         }
     }
 }

@@ -3,9 +3,9 @@
 //! The constraints of Intel processors. tests/host/constraints.sh made this file from perf's
 //! arch/x86/events/intel/core.c in Linux 7.3.
 
-use super::{extra, rule, Extra, Model, Rule};
+use super::{extra, rule, CounterRule, ExtraMsr, Model};
 
-static CORE2: [Rule; 10] = [
+static CORE2: [CounterRule; 10] = [
     rule(0x10, 0x10, 0xff, 0x1),
     rule(0x11, 0x11, 0xff, 0x2),
     rule(0x12, 0x12, 0xff, 0x2),
@@ -18,7 +18,7 @@ static CORE2: [Rule; 10] = [
     rule(0xcb, 0xcb, 0xff, 0x1),
 ];
 
-static NEHALEM: [Rule; 8] = [
+static NEHALEM: [CounterRule; 8] = [
     rule(0x40, 0x40, 0xff, 0x3),
     rule(0x41, 0x41, 0xff, 0x3),
     rule(0x42, 0x42, 0xff, 0x3),
@@ -29,14 +29,14 @@ static NEHALEM: [Rule; 8] = [
     rule(0x63, 0x63, 0xff, 0x3),
 ];
 
-static WESTMERE: [Rule; 4] = [
+static WESTMERE: [CounterRule; 4] = [
     rule(0x51, 0x51, 0xff, 0x3),
     rule(0x60, 0x60, 0xff, 0x1),
     rule(0x63, 0x63, 0xff, 0x3),
     rule(0xb3, 0xb3, 0xff, 0x1),
 ];
 
-static SNB: [Rule; 13] = [
+static SNB: [CounterRule; 13] = [
     rule(0x4a3, 0x4a3, 0xffff, 0xf),
     rule(0x5a3, 0x5a3, 0xffff, 0xf),
     rule(0x2a3, 0x2a3, 0xffff, 0x4),
@@ -52,7 +52,7 @@ static SNB: [Rule; 13] = [
     rule(0xd3, 0xd3, 0xff, 0xf),
 ];
 
-static IVB: [Rule; 14] = [
+static IVB: [CounterRule; 14] = [
     rule(0x148, 0x148, 0xffff, 0x4),
     rule(0x279, 0x279, 0xffff, 0xf),
     rule(0x19c, 0x19c, 0xffff, 0xf),
@@ -69,7 +69,7 @@ static IVB: [Rule; 14] = [
     rule(0xd3, 0xd3, 0xff, 0xf),
 ];
 
-static ARW: [Rule; 8] = [
+static ARW: [CounterRule; 8] = [
     rule(0x1b7, 0x1b7, 0xffff, 0x1),
     rule(0x2b7, 0x2b7, 0xffff, 0x2),
     rule(0x4b7, 0x4b7, 0xffff, 0x4),
@@ -80,7 +80,7 @@ static ARW: [Rule; 8] = [
     rule(0x22d3, 0x22d3, 0xffff, 0x1),
 ];
 
-static SKL: [Rule; 6] = [
+static SKL: [CounterRule; 6] = [
     rule(0x1c0, 0x1c0, 0xffff, 0x2),
     rule(0xd0, 0xd0, 0xff, 0xf),
     rule(0xd1, 0xd1, 0xff, 0xf),
@@ -89,7 +89,7 @@ static SKL: [Rule; 6] = [
     rule(0xc6, 0xc6, 0xff, 0xf),
 ];
 
-static ICL: [Rule; 14] = [
+static ICL: [CounterRule; 14] = [
     rule(0x3, 0xa, 0xff, 0xf),
     rule(0x1f, 0x28, 0xff, 0xf),
     rule(0x32, 0x32, 0xff, 0xf),
@@ -106,7 +106,7 @@ static ICL: [Rule; 14] = [
     rule(0xf0, 0xf4, 0xff, 0xf),
 ];
 
-static GLC: [Rule; 16] = [
+static GLC: [CounterRule; 16] = [
     rule(0x2e, 0x2e, 0xff, 0xff),
     rule(0x3c, 0x3c, 0xff, 0xff),
     rule(0x1, 0x8f, 0xff, 0xf),
@@ -125,7 +125,7 @@ static GLC: [Rule; 16] = [
     rule(0x90, 0xfe, 0xff, 0xff),
 ];
 
-static LNC: [Rule; 15] = [
+static LNC: [CounterRule; 15] = [
     rule(0x20, 0x20, 0xff, 0xf),
     rule(0x148, 0x148, 0xffff, 0x4),
     rule(0x175, 0x175, 0xffff, 0x4),
@@ -143,7 +143,7 @@ static LNC: [Rule; 15] = [
     rule(0xd0, 0xdf, 0xff, 0xf),
 ];
 
-static PNC: [Rule; 21] = [
+static PNC: [CounterRule; 21] = [
     rule(0x20, 0x20, 0xff, 0xf),
     rule(0x79, 0x79, 0xff, 0xf),
     rule(0x275, 0x275, 0xffff, 0xf),
@@ -167,7 +167,7 @@ static PNC: [Rule; 21] = [
     rule(0x148, 0x148, 0xffff, 0xf),
 ];
 
-static HSW: [Rule; 10] = [
+static HSW: [CounterRule; 10] = [
     rule(0x148, 0x148, 0xffff, 0x4),
     rule(0x1c0, 0x1c0, 0xffff, 0x2),
     rule(0xcd, 0xcd, 0xff, 0x8),
@@ -180,7 +180,7 @@ static HSW: [Rule; 10] = [
     rule(0xd3, 0xd3, 0xff, 0xf),
 ];
 
-static BDW: [Rule; 6] = [
+static BDW: [CounterRule; 6] = [
     rule(0x148, 0x148, 0xffff, 0x4),
     rule(0x8a3, 0x8a3, 0x8ff, 0x4),
     rule(0xd0, 0xd0, 0xff, 0xf),
@@ -189,46 +189,46 @@ static BDW: [Rule; 6] = [
     rule(0xcd, 0xcd, 0xff, 0xf),
 ];
 
-static NEHALEM_EXTRA: [Extra; 2] = [
+static NEHALEM_EXTRA: [ExtraMsr; 2] = [
     extra(0x1b7, "OFFCORE_RSP_0"),
     extra(0x100b, "PEBS_LD_LAT_THRESHOLD"),
 ];
 
-static WESTMERE_EXTRA: [Extra; 3] = [
+static WESTMERE_EXTRA: [ExtraMsr; 3] = [
     extra(0x1b7, "OFFCORE_RSP_0"),
     extra(0x1bb, "OFFCORE_RSP_1"),
     extra(0x100b, "PEBS_LD_LAT_THRESHOLD"),
 ];
 
-static KNL_EXTRA: [Extra; 2] = [extra(0x1b7, "OFFCORE_RSP_0"), extra(0x2b7, "OFFCORE_RSP_1")];
+static KNL_EXTRA: [ExtraMsr; 2] = [extra(0x1b7, "OFFCORE_RSP_0"), extra(0x2b7, "OFFCORE_RSP_1")];
 
-static SNB_EXTRA: [Extra; 3] = [
+static SNB_EXTRA: [ExtraMsr; 3] = [
     extra(0x1b7, "OFFCORE_RSP_0"),
     extra(0x1bb, "OFFCORE_RSP_1"),
     extra(0x1cd, "PEBS_LD_LAT_THRESHOLD"),
 ];
 
-static SNBEP_EXTRA: [Extra; 3] = [
+static SNBEP_EXTRA: [ExtraMsr; 3] = [
     extra(0x1b7, "OFFCORE_RSP_0"),
     extra(0x1bb, "OFFCORE_RSP_1"),
     extra(0x1cd, "PEBS_LD_LAT_THRESHOLD"),
 ];
 
-static SKL_EXTRA: [Extra; 4] = [
+static SKL_EXTRA: [ExtraMsr; 4] = [
     extra(0x1b7, "OFFCORE_RSP_0"),
     extra(0x1bb, "OFFCORE_RSP_1"),
     extra(0x1cd, "PEBS_LD_LAT_THRESHOLD"),
     extra(0x1c6, "PEBS_FRONTEND"),
 ];
 
-static ICL_EXTRA: [Extra; 4] = [
+static ICL_EXTRA: [ExtraMsr; 4] = [
     extra(0x1b7, "OFFCORE_RSP_0"),
     extra(0x1bb, "OFFCORE_RSP_1"),
     extra(0x1cd, "PEBS_LD_LAT_THRESHOLD"),
     extra(0x1c6, "PEBS_FRONTEND"),
 ];
 
-static GLC_EXTRA: [Extra; 6] = [
+static GLC_EXTRA: [ExtraMsr; 6] = [
     extra(0x12a, "OFFCORE_RSP_0"),
     extra(0x12b, "OFFCORE_RSP_1"),
     extra(0x1cd, "PEBS_LD_LAT_THRESHOLD"),
@@ -237,7 +237,7 @@ static GLC_EXTRA: [Extra; 6] = [
     extra(0x4c2, "PEBS_FRONTEND"),
 ];
 
-static RWC_EXTRA: [Extra; 7] = [
+static RWC_EXTRA: [ExtraMsr; 7] = [
     extra(0x12a, "OFFCORE_RSP_0"),
     extra(0x12b, "OFFCORE_RSP_1"),
     extra(0x1cd, "PEBS_LD_LAT_THRESHOLD"),
@@ -247,7 +247,7 @@ static RWC_EXTRA: [Extra; 7] = [
     extra(0x4c2, "PEBS_FRONTEND"),
 ];
 
-static LNC_EXTRA: [Extra; 7] = [
+static LNC_EXTRA: [ExtraMsr; 7] = [
     extra(0x12a, "OFFCORE_RSP_0"),
     extra(0x12b, "OFFCORE_RSP_1"),
     extra(0x1cd, "PEBS_LD_LAT_THRESHOLD"),
@@ -257,7 +257,7 @@ static LNC_EXTRA: [Extra; 7] = [
     extra(0x4c2, "PEBS_FRONTEND"),
 ];
 
-static PNC_EXTRA: [Extra; 17] = [
+static PNC_EXTRA: [ExtraMsr; 17] = [
     extra(0x12a, "OMR_0"),
     extra(0x22a, "OMR_1"),
     extra(0x42a, "OMR_2"),
@@ -277,19 +277,19 @@ static PNC_EXTRA: [Extra; 17] = [
     extra(0x4c2, "PEBS_FRONTEND"),
 ];
 
-static SLM_EXTRA: [Extra; 2] = [extra(0x1b7, "OFFCORE_RSP_0"), extra(0x2b7, "OFFCORE_RSP_1")];
+static SLM_EXTRA: [ExtraMsr; 2] = [extra(0x1b7, "OFFCORE_RSP_0"), extra(0x2b7, "OFFCORE_RSP_1")];
 
-static GLM_EXTRA: [Extra; 2] = [extra(0x1b7, "OFFCORE_RSP_0"), extra(0x2b7, "OFFCORE_RSP_1")];
+static GLM_EXTRA: [ExtraMsr; 2] = [extra(0x1b7, "OFFCORE_RSP_0"), extra(0x2b7, "OFFCORE_RSP_1")];
 
-static TNT_EXTRA: [Extra; 2] = [extra(0x1b7, "OFFCORE_RSP_0"), extra(0x2b7, "OFFCORE_RSP_1")];
+static TNT_EXTRA: [ExtraMsr; 2] = [extra(0x1b7, "OFFCORE_RSP_0"), extra(0x2b7, "OFFCORE_RSP_1")];
 
-static GRT_EXTRA: [Extra; 3] = [
+static GRT_EXTRA: [ExtraMsr; 3] = [
     extra(0x1b7, "OFFCORE_RSP_0"),
     extra(0x2b7, "OFFCORE_RSP_1"),
     extra(0x5d0, "PEBS_LD_LAT_THRESHOLD"),
 ];
 
-static CMT_EXTRA: [Extra; 5] = [
+static CMT_EXTRA: [ExtraMsr; 5] = [
     extra(0x1b7, "OFFCORE_RSP_0"),
     extra(0x2b7, "OFFCORE_RSP_1"),
     extra(0x5d0, "PEBS_LD_LAT_THRESHOLD"),
@@ -297,7 +297,7 @@ static CMT_EXTRA: [Extra; 5] = [
     extra(0x227, "SNOOP_RSP_1"),
 ];
 
-static ARW_EXTRA: [Extra; 7] = [
+static ARW_EXTRA: [ExtraMsr; 7] = [
     extra(0x1b7, "OMR_0"),
     extra(0x2b7, "OMR_1"),
     extra(0x4b7, "OMR_2"),
@@ -310,7 +310,7 @@ static ARW_EXTRA: [Extra; 7] = [
 /// The Intel processor models. Each entry has the family number, the model number, the tables of
 /// rules (which counters can count an event), and the tables of events that need a register in
 /// addition to the counter's control register.
-pub(super) static MODELS: &[Model] = &[
+pub(super) static INTEL_MODELS: &[Model] = &[
     (6, 0xf, &[&CORE2], &[]),
     (6, 0x16, &[&CORE2], &[]),
     (6, 0x17, &[&CORE2], &[]),

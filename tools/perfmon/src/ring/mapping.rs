@@ -22,8 +22,8 @@ pub struct RingMapping {
     /// overwritten.
     tail: Option<MappedArea>,
     /// The word that serves as the tail if the ring has no tail page. The kernel does not access
-    /// `private_tail`.
-    private_tail: Word,
+    /// `substitute_tail`.
+    substitute_tail: Word,
     /// Offset of the data in `area`, in words.
     data_offset_words: usize,
 }
@@ -47,7 +47,7 @@ impl RingMapping {
         Ok(Self {
             area: MappedArea::new(context, 0, bytes)?,
             tail,
-            private_tail: Word::new(0),
+            substitute_tail: Word::new(0),
             data_offset_words: data / 8,
         })
     }
@@ -58,7 +58,7 @@ impl RingMapping {
         let tail = self.tail.as_ref().and_then(|tail| tail.words().first());
         SharedRing {
             page: self.area.ring_page(),
-            tail: tail.unwrap_or(&self.private_tail),
+            tail: tail.unwrap_or(&self.substitute_tail),
             data: self
                 .area
                 .words()

@@ -55,15 +55,15 @@ impl Ring {
         self.mapping.shared().page.data_size()
     }
 
-    /// Returns how often the reader has skipped unread records: see [`Reader::skips`].
-    pub fn skips(&self) -> u64 {
-        self.reader.skips()
+    /// Returns how often the reader has skipped unread records: see [`Reader::nr_skips`].
+    pub fn nr_skips(&self) -> u64 {
+        self.reader.nr_skips()
     }
 
     /// Returns true if an invalid record was found. After an invalid record, no further records can
     /// be read.
-    pub fn is_broken(&self) -> bool {
-        self.reader.is_broken()
+    pub fn has_found_invalid_record(&self) -> bool {
+        self.reader.has_found_invalid_record()
     }
 }
 
@@ -78,7 +78,7 @@ pub struct Reader {
     /// True if an invalid record was found.
     found_invalid_record: bool,
     /// Number of times that the kernel had overwritten unread records of a forward ring.
-    skips: u64,
+    nr_skips: u64,
 }
 
 impl Reader {
@@ -91,7 +91,7 @@ impl Reader {
             position: ring.tail.load_relaxed(),
             buffer: Vec::new(),
             found_invalid_record: false,
-            skips: 0,
+            nr_skips: 0,
         }
     }
 
@@ -116,7 +116,7 @@ impl Reader {
 
     /// Returns true if an invalid record was found. After an invalid record, no further records can
     /// be read.
-    pub fn is_broken(&self) -> bool {
+    pub fn has_found_invalid_record(&self) -> bool {
         self.found_invalid_record
     }
 
@@ -126,8 +126,8 @@ impl Reader {
     ///
     /// In a backward ring, each call of [`records`](Self::records) may miss old records. The number
     /// that this function returns does not count missed records of a backward ring.
-    pub fn skips(&self) -> u64 {
-        self.skips
+    pub fn nr_skips(&self) -> u64 {
+        self.nr_skips
     }
 
     /// Copies the record at `position`. Returns the record and its size in bytes, or the reason why
@@ -194,7 +194,7 @@ impl Reader {
                 // Continue at the head, where the next record will start: in a forward ring that
                 // was overwritten, the start of the oldest intact record cannot be found.
                 self.found_invalid_record = error == ReadResult::Corrupt;
-                self.skips += u64::from(error == ReadResult::Overwritten);
+                self.nr_skips += u64::from(error == ReadResult::Overwritten);
                 self.position = head;
                 None
             }

@@ -111,13 +111,13 @@ impl Record {
             (RECORD_EXEC, Some(time)) => Self::Exec(time),
             (RECORD_SAMPLE, _) => match Sample::parse(words) {
                 Some(sample) => Self::Sample(sample),
-                None => Self::other(kind, words),
+                None => Self::new_other_record(kind, words),
             },
-            _ => Self::other(kind, words),
+            _ => Self::new_other_record(kind, words),
         }
     }
 
-    fn other(kind: u16, words: &[u64]) -> Self {
+    fn new_other_record(kind: u16, words: &[u64]) -> Self {
         Self::Other {
             kind,
             words: words.to_vec(),

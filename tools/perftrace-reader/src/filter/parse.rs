@@ -15,10 +15,10 @@ const OPERATOR_LIST_TEXT: &str = "== != < <= > >= & ~ !~";
 
 /// A node of the syntax tree.
 #[derive(Debug)]
-pub(crate) enum Node {
-    All(Vec<Node>),
-    Any(Vec<Node>),
-    Not(Box<Node>),
+pub(crate) enum FilterNode {
+    All(Vec<FilterNode>),
+    Any(Vec<FilterNode>),
+    Not(Box<FilterNode>),
     Compare(Comparison),
 }
 
@@ -28,12 +28,12 @@ pub(crate) struct Comparison {
     /// The byte offset of the comparison in the text.
     pub position: usize,
     pub field: String,
-    pub condition: Condition,
+    pub condition: FieldCondition,
 }
 
 /// The operator of a comparison, and its constant.
 #[derive(Debug)]
-pub(crate) enum Condition {
+pub(crate) enum FieldCondition {
     Number { op: u8, value: u64 },
     Glob { pattern: String, matches: bool },
 }
@@ -51,14 +51,14 @@ struct Parser<'t> {
     depth: u32,
 }
 
-pub(crate) fn parse_filter(text: &str) -> Result<Node, Error> {
+pub(crate) fn parse_filter(text: &str) -> Result<FilterNode, Error> {
     let mut parser = Parser {
         text,
         at: 0,
         depth: 0,
     };
     let node = parser.parse_any()?;
-    match parser.peek() {
+    match parser.skip_blanks_and_peek() {
         None => Ok(node),
         Some(')') => filter_error(parser.at, "unmatched )"),
         Some(_) => filter_error(parser.at, "expected &&, || or the end of the filter"),
@@ -71,13 +71,13 @@ impl<'t> Parser<'t> {
     }
 
     /// Skips blanks and returns the next character without consuming it.
-    fn peek(&mut self) -> Option<char> {
+    fn skip_blanks_and_peek(&mut self) -> Option<char> {
         self.at = self.text.len() - self.rest().trim_start().len();
         self.rest().chars().next()
     }
 
     fn accept_token(&mut self, token: &str) -> bool {
-        self.peek();
+        self.skip_blanks_and_peek();
         let found = self.rest().starts_with(token);
         if found {
             self.at += token.len();
@@ -93,23 +93,23 @@ impl<'t> Parser<'t> {
         &rest[..end]
     }
 
-    fn parse_any(&mut self) -> Result<Node, Error> {
+    fn parse_any(&mut self) -> Result<FilterNode, Error> {
         let mut nodes = vec![self.parse_all()?];
         while self.accept_token("||") {
             nodes.push(self.parse_all()?);
         }
-        Ok(single_node_or(nodes, Node::Any))
+        Ok(single_node_or(nodes, FilterNode::Any))
     }
 
-    fn parse_all(&mut self) -> Result<Node, Error> {
+    fn parse_all(&mut self) -> Result<FilterNode, Error> {
         let mut nodes = vec![self.parse_not()?];
         while self.accept_token("&&") {
             nodes.push(self.parse_not()?);
         }
-        Ok(single_node_or(nodes, Node::All))
+        Ok(single_node_or(nodes, FilterNode::All))
     }
 
-    fn parse_not(&mut self) -> Result<Node, Error> {
+    fn parse_not(&mut self) -> Result<FilterNode, Error> {
         let mut negated = false;
         while self.accept_token("!") {
             negated = !negated;
@@ -125,7 +125,7 @@ impl<'t> Parser<'t> {
             }
             let node = self.parse_any()?;
             if !self.accept_token(")") {
-                return match self.peek() {
+                return match self.skip_blanks_and_peek() {
                     None => filter_error(opened, "unmatched ("),
                     Some(_) => filter_error(self.at, "expected &&, || or )"),
                 };
@@ -133,30 +133,30 @@ impl<'t> Parser<'t> {
             self.depth -= 1;
             node
         } else {
-            Node::Compare(self.parse_comparison()?)
+            FilterNode::Compare(self.parse_comparison()?)
         };
         Ok(if negated {
-            Node::Not(Box::new(node))
+            FilterNode::Not(Box::new(node))
         } else {
             node
         })
     }
 
     fn parse_comparison(&mut self) -> Result<Comparison, Error> {
-        self.peek();
+        self.skip_blanks_and_peek();
         let position = self.at;
         let field = self.parse_field_name()?;
-        self.peek();
+        self.skip_blanks_and_peek();
         let operator_at = self.at;
         let operator = self.parse_operator(&field)?;
-        let first = self.peek();
+        let first = self.skip_blanks_and_peek();
         let at = self.at;
         let condition = match (first, operator) {
-            (Some('"'), Operator::Matches(matches)) => Condition::Glob {
+            (Some('"'), Operator::Matches(matches)) => FieldCondition::Glob {
                 pattern: self.parse_glob()?,
                 matches,
             },
-            (Some('"'), Operator::Number(op @ (OP_EQ | OP_NE))) => Condition::Glob {
+            (Some('"'), Operator::Number(op @ (OP_EQ | OP_NE))) => FieldCondition::Glob {
                 pattern: self.parse_literal_as_glob()?,
                 matches: op == OP_EQ,
             },
@@ -173,10 +173,10 @@ impl<'t> Parser<'t> {
             _ => return filter_error(at, "expected a number"),
         };
         match (&condition, field.as_str()) {
-            (Condition::Number { .. }, "$marker") => {
+            (FieldCondition::Number { .. }, "$marker") => {
                 filter_error(at, "$marker is a text: expected a text in quotes")
             }
-            (Condition::Glob { .. }, "$thread" | "$process") => {
+            (FieldCondition::Glob { .. }, "$thread" | "$process") => {
                 filter_error(at, format!("{field} is a number: expected a number"))
             }
             _ => Ok(Comparison {
@@ -239,7 +239,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    fn parse_number(&mut self, op: u8) -> Result<Condition, Error> {
+    fn parse_number(&mut self, op: u8) -> Result<FieldCondition, Error> {
         let position = self.at;
         let negative = self.accept_token("-");
         let word = self.take_while(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_'));
@@ -256,7 +256,7 @@ impl<'t> Parser<'t> {
             }
             let value: f64 = word.parse().unwrap_or(f64::INFINITY);
             let value = if negative { -value } else { value };
-            return Ok(Condition::Number {
+            return Ok(FieldCondition::Number {
                 op: op | OP_FLOAT,
                 value: value.to_bits(),
             });
@@ -280,12 +280,12 @@ impl<'t> Parser<'t> {
             return filter_error(position, "number above the maximum, 18446744073709551615");
         };
         if !negative || value == 0 {
-            return Ok(Condition::Number { op, value });
+            return Ok(FieldCondition::Number { op, value });
         }
         if value > 1 << 63 {
             return filter_error(position, "number below the minimum, -9223372036854775808");
         }
-        Ok(Condition::Number {
+        Ok(FieldCondition::Number {
             op: op | OP_SIGNED,
             value: value.wrapping_neg(),
         })
@@ -362,7 +362,10 @@ impl<'t> Parser<'t> {
     }
 }
 
-fn single_node_or(mut nodes: Vec<Node>, many: impl Fn(Vec<Node>) -> Node) -> Node {
+fn single_node_or(
+    mut nodes: Vec<FilterNode>,
+    many: impl Fn(Vec<FilterNode>) -> FilterNode,
+) -> FilterNode {
     match (nodes.len(), nodes.pop()) {
         (1, Some(node)) => node,
         (_, last) => {

@@ -11,7 +11,7 @@ use protocols::filter::{
     Step, FILTER_HEADER_BYTES, FILTER_STEP_BYTES, OP_GLOB, STEP_ACCEPT, STEP_REJECT,
 };
 
-use super::parse::{Comparison, Condition, Node};
+use super::parse::{Comparison, FieldCondition, FilterNode};
 use super::{filter_error, Error};
 
 /// The target of a step's branch: the end of the filter, or a label for a step that does not exist
@@ -23,7 +23,7 @@ enum BranchTarget {
 }
 
 /// A step whose text offsets and branch targets are not resolved to numbers yet.
-struct UnresolvedStep {
+struct UnresolvedFilterStep {
     op: u8,
     field: usize,
     yes: BranchTarget,
@@ -38,24 +38,24 @@ enum StepConstant {
 
 #[derive(Default)]
 struct FilterProgram {
-    steps: Vec<UnresolvedStep>,
+    steps: Vec<UnresolvedFilterStep>,
     /// The step to which each label is bound.
-    labels: Vec<u16>,
+    step_of_label: Vec<u16>,
     texts: Vec<String>,
     index_of_text: HashMap<String, usize>,
     text_bytes: usize,
     /// The position of the comparison at which the filter exceeded its maximum size.
-    too_large_at: Option<usize>,
+    oversize_position: Option<usize>,
 }
 
-pub(crate) fn assemble_filter(node: &Node) -> Result<Vec<u8>, Error> {
+pub(crate) fn assemble_filter(node: &FilterNode) -> Result<Vec<u8>, Error> {
     let mut program = FilterProgram::default();
     program.emit_node(
         node,
         BranchTarget::End(STEP_ACCEPT),
         BranchTarget::End(STEP_REJECT),
     );
-    match program.too_large_at {
+    match program.oversize_position {
         Some(position) => filter_error(
             position,
             format!("the filter is too long: more than {MAX_FILTER_BYTES} bytes when compiled"),
@@ -65,15 +65,15 @@ pub(crate) fn assemble_filter(node: &Node) -> Result<Vec<u8>, Error> {
 }
 
 impl FilterProgram {
-    fn emit_node(&mut self, node: &Node, yes: BranchTarget, no: BranchTarget) {
+    fn emit_node(&mut self, node: &FilterNode, yes: BranchTarget, no: BranchTarget) {
         match node {
-            Node::Compare(compare) => self.emit_comparison(compare, yes, no),
-            Node::Not(inner) => self.emit_node(inner, no, yes),
-            Node::All(nodes) => self.emit_chain(nodes, |this, node, next| match next {
+            FilterNode::Compare(compare) => self.emit_comparison(compare, yes, no),
+            FilterNode::Not(inner) => self.emit_node(inner, no, yes),
+            FilterNode::All(nodes) => self.emit_operands(nodes, |this, node, next| match next {
                 Some(next) => this.emit_node(node, next, no),
                 None => this.emit_node(node, yes, no),
             }),
-            Node::Any(nodes) => self.emit_chain(nodes, |this, node, next| match next {
+            FilterNode::Any(nodes) => self.emit_operands(nodes, |this, node, next| match next {
                 Some(next) => this.emit_node(node, yes, next),
                 None => this.emit_node(node, yes, no),
             }),
@@ -82,10 +82,10 @@ impl FilterProgram {
 
     /// Assembles the operands `nodes` of `&&` or `||`, from left to right. Calls `each` for each
     /// operand, with the label of the next operand, or with `None` for the last operand.
-    fn emit_chain(
+    fn emit_operands(
         &mut self,
-        nodes: &[Node],
-        each: impl Fn(&mut Self, &Node, Option<BranchTarget>),
+        nodes: &[FilterNode],
+        each: impl Fn(&mut Self, &FilterNode, Option<BranchTarget>),
     ) {
         let Some((last, others)) = nodes.split_last() else {
             return;
@@ -99,12 +99,12 @@ impl FilterProgram {
     }
 
     fn new_label(&mut self) -> usize {
-        self.labels.push(0);
-        self.labels.len() - 1
+        self.step_of_label.push(0);
+        self.step_of_label.len() - 1
     }
 
     fn bind_label(&mut self, label: usize) {
-        self.labels[label] = self.steps.len() as u16;
+        self.step_of_label[label] = self.steps.len() as u16;
     }
 
     fn intern_text(&mut self, text: &str) -> usize {
@@ -121,25 +121,25 @@ impl FilterProgram {
     fn emit_comparison(&mut self, compare: &Comparison, yes: BranchTarget, no: BranchTarget) {
         // Once the filter has exceeded its maximum size, do not store the steps of further
         // comparisons.
-        if self.too_large_at.is_some() {
+        if self.oversize_position.is_some() {
             return;
         }
         let field = self.intern_text(&compare.field);
         match &compare.condition {
-            Condition::Number { op, value } => self.steps.push(UnresolvedStep {
+            FieldCondition::Number { op, value } => self.steps.push(UnresolvedFilterStep {
                 op: *op,
                 field,
                 yes,
                 no,
                 value: StepConstant::Bits(*value),
             }),
-            Condition::Glob {
+            FieldCondition::Glob {
                 pattern,
                 matches: true,
             } => self.emit_glob(field, pattern, yes, no),
             // `!=` and `!~` are false if the event has no text field of this name. A step with the
             // glob `*` checks that the field exists. `$marker` always exists.
-            Condition::Glob { pattern, .. } => {
+            FieldCondition::Glob { pattern, .. } => {
                 if compare.field != "$marker" {
                     let label = self.new_label();
                     self.emit_glob(field, "*", BranchTarget::Label(label), no);
@@ -149,13 +149,13 @@ impl FilterProgram {
             }
         }
         if self.program_bytes() > MAX_FILTER_BYTES {
-            self.too_large_at = Some(compare.position);
+            self.oversize_position = Some(compare.position);
         }
     }
 
     fn emit_glob(&mut self, field: usize, pattern: &str, yes: BranchTarget, no: BranchTarget) {
         let value = StepConstant::Text(self.intern_text(pattern));
-        self.steps.push(UnresolvedStep {
+        self.steps.push(UnresolvedFilterStep {
             op: OP_GLOB,
             field,
             yes,
@@ -177,7 +177,7 @@ impl FilterProgram {
         }
         let resolve = |target| match target {
             BranchTarget::End(end) => end,
-            BranchTarget::Label(label) => self.labels[label],
+            BranchTarget::Label(label) => self.step_of_label[label],
         };
         let mut bytes = Vec::with_capacity(self.program_bytes());
         bytes.extend_from_slice(&(self.program_bytes() as u32).to_le_bytes());

@@ -31,7 +31,7 @@ struct CtfStream {
     path: PathBuf,
     /// Size in bytes of the complete packets in the file.
     len: u64,
-    packets: u64,
+    nr_packets: u64,
     /// The end time of the last packet of the stream.
     end: u64,
     /// Number of lost events that the last packet reports.
@@ -50,8 +50,8 @@ pub struct CtfOutput {
     began: u64,
     streams: HashMap<BufferId, CtfStream>,
     /// True for each class that the metadata describes; the index is the number of the class.
-    classes: Vec<bool>,
-    next_stream: u64,
+    is_class_described: Vec<bool>,
+    next_stream_number: u64,
     bytes: u64,
     /// Number of events in complete packets.
     events: u64,
@@ -75,8 +75,8 @@ impl CtfOutput {
             metadata_size: 0,
             began: properties.began,
             streams: HashMap::new(),
-            classes: Vec::new(),
-            next_stream: 0,
+            is_class_described: Vec::new(),
+            next_stream_number: 0,
             bytes: 0,
             events: 0,
         };
@@ -105,14 +105,14 @@ impl CtfOutput {
     }
 
     /// Writes the metadata of those classes of events that the metadata does not describe yet.
-    fn describe_classes(&mut self, events: &[Event<'_>]) -> io::Result<()> {
+    fn describe_new_classes(&mut self, events: &[Event<'_>]) -> io::Result<()> {
         let mut fragments = Vec::new();
         for event in events {
-            let class = event.marker.class as usize;
-            if class >= self.classes.len() {
-                self.classes.resize(class + 1, false);
+            let class = event.marker.class_number as usize;
+            if class >= self.is_class_described.len() {
+                self.is_class_described.resize(class + 1, false);
             }
-            if !std::mem::replace(&mut self.classes[class], true) {
+            if !std::mem::replace(&mut self.is_class_described[class], true) {
                 fragments.extend(schema::encode_fragment(&schema::event_class_fragment(
                     &event.marker,
                 )));
@@ -179,7 +179,7 @@ impl CtfStream {
         // Leave space for the total size and the content size in bits, which are equal because
         // packets have no padding.
         bytes.extend([0; 16]);
-        for word in [begin, end, self.reported_lost, self.packets] {
+        for word in [begin, end, self.reported_lost, self.nr_packets] {
             bytes.extend(word.to_ne_bytes());
         }
         bytes.extend(cpu.to_ne_bytes());
@@ -206,7 +206,7 @@ impl CtfStream {
             return Err(error);
         }
         self.len += bytes.len() as u64;
-        self.packets += 1;
+        self.nr_packets += 1;
         self.end = end;
         Ok(bytes.len() as u64)
     }
@@ -215,7 +215,7 @@ impl CtfStream {
 /// Appends the bytes of an event.
 fn encode_event(event: &Event<'_>, to: &mut Vec<u8>) {
     let process = &event.process.info;
-    to.extend(event.marker.class.to_ne_bytes());
+    to.extend(event.marker.class_number.to_ne_bytes());
     to.extend(event.time.to_ne_bytes());
     to.extend(process.pid.to_ne_bytes());
     to.extend(event.thread.to_ne_bytes());
@@ -257,7 +257,7 @@ fn encode_fields(event: &Event<'_>, to: &mut Vec<u8>) {
 
 impl Output for CtfOutput {
     fn write_packet(&mut self, packet: &Packet<'_>) -> io::Result<()> {
-        self.describe_classes(&packet.events)?;
+        self.describe_new_classes(&packet.events)?;
         let cpu = packet.buffer.cpu;
         let first = packet.losses.iter().map(|l| l.time);
         let first = first.chain(packet.events.first().map(|e| e.time)).min();
@@ -265,8 +265,8 @@ impl Output for CtfOutput {
         let stream = match self.streams.entry(packet.buffer) {
             Entry::Occupied(stream) => stream.into_mut(),
             Entry::Vacant(vacant) => {
-                let number = self.next_stream;
-                self.next_stream += 1;
+                let number = self.next_stream_number;
+                self.next_stream_number += 1;
                 let name = format!("stream_{}_{cpu}", packet.buffer.key);
                 let mut path = self.directory.join(&name);
                 // A process that left the trace and joined it again gets a second stream.
@@ -277,7 +277,7 @@ impl Output for CtfOutput {
                     number,
                     path,
                     len: 0,
-                    packets: 0,
+                    nr_packets: 0,
                     end: began,
                     reported_lost: 0,
                     lost: 0,
@@ -285,7 +285,7 @@ impl Output for CtfOutput {
             }
         };
         stream.lost = stream.lost.max(packet.lost);
-        if packet.lost > 0 && stream.packets == 0 {
+        if packet.lost > 0 && stream.nr_packets == 0 {
             // Readers of CTF compute losses as the difference between the counts of two successive
             // packets. Begin the stream with an empty packet, so that the first packet with losses
             // has a predecessor.

@@ -25,7 +25,7 @@ pub use text::TextOutput;
 
 use crate::clock::Clock;
 use crate::metadata::{MarkerClass, Process};
-use crate::source::{BufferId, Info};
+use crate::source::{BufferId, TraceInfo};
 
 /// The properties of a trace that are known before it is read.
 #[derive(Clone, Debug)]
@@ -42,7 +42,7 @@ pub struct TraceProperties {
 
 impl TraceProperties {
     /// Returns the properties of the trace that `info` describes.
-    pub fn new(info: &Info, environment: Vec<(String, String)>) -> Self {
+    pub fn new(info: &TraceInfo, environment: Vec<(String, String)>) -> Self {
         Self {
             name: info.name.clone(),
             clock: Clock::new(info),
@@ -70,7 +70,7 @@ pub struct Event<'a> {
 
 /// A report of lost events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Loss {
+pub struct LossReport {
     /// The lost events follow the first `before` events of the packet.
     pub before: usize,
     /// The time of the report in ticks.
@@ -89,7 +89,7 @@ pub struct Packet<'a> {
     /// The events in the packet.
     pub events: Vec<Event<'a>>,
     /// The reports of events that were lost before and between the events of the packet.
-    pub losses: Vec<Loss>,
+    pub losses: Vec<LossReport>,
     /// Number of events that the buffer had lost when it was read, including the events of
     /// `losses`.
     pub lost: u64,

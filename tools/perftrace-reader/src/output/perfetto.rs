@@ -28,12 +28,12 @@ pub struct PerfettoOutput {
     is_regular_file: bool,
     properties: TraceProperties,
     /// Text that is not written yet.
-    pending: Vec<u8>,
+    pending_text: Vec<u8>,
     written: u64,
-    /// The ends of the objects in `pending`: for each object, the offset of its end and the number
-    /// of events up to that offset.
-    pending_ends: Vec<(usize, u64)>,
-    /// Number of events in `pending`. The field `events` is the number of events in the file.
+    /// The ends of the objects in `pending_text`: for each object, the offset of its end and the
+    /// number of events up to that offset.
+    pending_object_ends: Vec<(usize, u64)>,
+    /// Number of events in `pending_text`. The field `events` is the number of events in the file.
     pending_events: u64,
     events: u64,
     has_no_object: bool,
@@ -56,9 +56,9 @@ impl PerfettoOutput {
             file,
             is_regular_file: regular,
             properties,
-            pending: Vec::new(),
+            pending_text: Vec::new(),
             written: 0,
-            pending_ends: Vec::new(),
+            pending_object_ends: Vec::new(),
             pending_events: 0,
             events: 0,
             has_no_object: true,
@@ -66,30 +66,35 @@ impl PerfettoOutput {
         };
         // Leave the JSON object open, because the array of events follows.
         let head = visible::escape_json(&head);
-        output.pending.extend(head.trim_end_matches('}').as_bytes());
-        if !output.pending.ends_with(b"}") {
-            output.pending.push(b'}');
+        output
+            .pending_text
+            .extend(head.trim_end_matches('}').as_bytes());
+        if !output.pending_text.ends_with(b"}") {
+            output.pending_text.push(b'}');
         }
-        output.pending.extend(b",\"traceEvents\":[");
+        output.pending_text.extend(b",\"traceEvents\":[");
         // If only the head of the trace fits onto the disk, the file ends after the head, and is
         // complete JSON without events.
-        output.pending_ends.push((output.pending.len(), 0));
+        output
+            .pending_object_ends
+            .push((output.pending_text.len(), 0));
         Ok(output)
     }
 
     fn write_pending(&mut self) -> io::Result<()> {
-        let len = self.pending.len() as u64;
+        let len = self.pending_text.len() as u64;
         if self.is_regular_file {
             if self.written == 0 {
                 self.file.set_len(0)?;
             }
-            self.pending.extend(CLOSING_BRACKETS);
-            if let (room, Err(error)) = write_part_at(&self.file, self.written, &self.pending) {
-                self.keep_objects_that_fit(room);
+            self.pending_text.extend(CLOSING_BRACKETS);
+            if let (room, Err(error)) = write_part_at(&self.file, self.written, &self.pending_text)
+            {
+                self.keep_pending_objects_that_fit(room);
                 return Err(error);
             }
         } else {
-            self.file.write_all(&self.pending)?;
+            self.file.write_all(&self.pending_text)?;
         }
         self.written += len;
         self.events += self.pending_events;
@@ -100,9 +105,9 @@ impl PerfettoOutput {
     /// Keeps the first objects of the pending text, and ends the file with the closing brackets.
     /// The kept objects and the closing brackets have at most `room` bytes. Called after a write
     /// has failed, for example because the disk is full.
-    fn keep_objects_that_fit(&mut self, room: usize) {
+    fn keep_pending_objects_that_fit(&mut self, room: usize) {
         let fits = |(end, _): &&(usize, u64)| end + CLOSING_BRACKETS.len() <= room;
-        let last = self.pending_ends.iter().take_while(fits).last();
+        let last = self.pending_object_ends.iter().take_while(fits).last();
         let (end, events) = last.copied().unwrap_or_default();
         self.written += end as u64;
         self.events += events;
@@ -116,18 +121,19 @@ impl PerfettoOutput {
     }
 
     fn clear_pending(&mut self) {
-        self.pending.clear();
-        self.pending_ends.clear();
+        self.pending_text.clear();
+        self.pending_object_ends.clear();
         self.pending_events = 0;
     }
 
-    fn append_object(&mut self, text: &str) {
+    fn append_json_object(&mut self, text: &str) {
         let separator: &[u8] = if self.has_no_object { b"\n" } else { b",\n" };
         self.has_no_object = false;
-        self.pending.extend(separator);
-        self.pending.extend(visible::escape_json(text).as_bytes());
-        self.pending_ends
-            .push((self.pending.len(), self.pending_events));
+        self.pending_text.extend(separator);
+        self.pending_text
+            .extend(visible::escape_json(text).as_bytes());
+        self.pending_object_ends
+            .push((self.pending_text.len(), self.pending_events));
     }
 
     /// Formats a time as microseconds since the trace was created, without rounding nanoseconds.
@@ -150,7 +156,7 @@ impl PerfettoOutput {
         if self.named_processes.insert(event.process.key) {
             let name = json!({"name": "process_name", "ph": "M", "pid": pid, "tid": event.thread,
                 "args": {"name": process.comm}});
-            self.append_object(&name.to_string());
+            self.append_json_object(&name.to_string());
         }
         let marker = &event.marker;
         let mut args: Map<String, Json> = marker
@@ -169,7 +175,7 @@ impl PerfettoOutput {
             Json::Object(args),
         );
         self.pending_events += 1;
-        self.append_object(&text);
+        self.append_json_object(&text);
     }
 }
 
@@ -211,13 +217,13 @@ impl Output for PerfettoOutput {
                 self.format_time(loss.time),
                 json!({"count": loss.count, "$cpu": packet.buffer.cpu}),
             );
-            self.append_object(&text);
+            self.append_json_object(&text);
         }
         Ok(())
     }
 
     fn end_round(&mut self, _until: u64) -> io::Result<()> {
-        match self.pending.is_empty() {
+        match self.pending_text.is_empty() {
             true => Ok(()),
             false => self.write_pending(),
         }

@@ -149,7 +149,7 @@ pub fn event_class_fragment(marker: &MarkerClass) -> Json {
         );
     json!({
         "type": "event-record-class",
-        "id": marker.class,
+        "id": marker.class_number,
         "data-stream-class-id": STREAM_CLASS_ID,
         "name": marker.name,
         "payload-field-class": structure_field_class(members),

@@ -21,7 +21,7 @@ pub struct TextOutput<W: Write> {
     writer: W,
     clock: Clock,
     colour: bool,
-    pending: TimeOrderedQueue<PendingLine>,
+    pending_lines: TimeOrderedQueue<PendingLine>,
     /// Size in bytes of the complete lines that were written.
     bytes: u64,
     events: u64,
@@ -53,7 +53,7 @@ impl<W: Write> TextOutput<W> {
             writer,
             clock,
             colour,
-            pending: TimeOrderedQueue::default(),
+            pending_lines: TimeOrderedQueue::default(),
             bytes: 0,
             events: 0,
             has_failed: false,
@@ -97,7 +97,7 @@ impl<W: Write> TextOutput<W> {
     }
 
     /// Adds a line that says which events are missing.
-    fn push_notice(&mut self, time: u64, cpu: u32, what: &str) {
+    fn push_loss_notice(&mut self, time: u64, cpu: u32, what: &str) {
         let (notice, plain) = (
             self.style_if_coloured(LOSS_STYLE),
             self.style_if_coloured(END_OF_STYLE),
@@ -107,11 +107,11 @@ impl<W: Write> TextOutput<W> {
             text: format!("{notice}# {what} [{cpu:03}] {formatted}{plain}\n"),
             is_event: false,
         };
-        self.pending.push(time, line);
+        self.pending_lines.push(time, line);
     }
 
     fn write_lines_until(&mut self, until: u64) -> io::Result<()> {
-        let lines: Vec<PendingLine> = self.pending.take_until(until).collect();
+        let lines: Vec<PendingLine> = self.pending_lines.take_until(until).collect();
         if self.has_failed {
             return Ok(());
         }
@@ -149,19 +149,19 @@ impl<W: Write> Output for TextOutput<W> {
     fn write_packet(&mut self, packet: &Packet<'_>) -> io::Result<()> {
         let cpu = packet.buffer.cpu;
         if let (Some(first), bytes @ 1..) = (packet.events.first(), packet.overwritten) {
-            self.push_notice(first.time, cpu, &format!("{bytes} bytes overwritten"));
+            self.push_loss_notice(first.time, cpu, &format!("{bytes} bytes overwritten"));
         }
         let mut losses = packet.losses.iter().peekable();
         for n in 0..=packet.events.len() {
             while let Some(loss) = losses.next_if(|l| l.before == n) {
-                self.push_notice(loss.time, cpu, &format!("{} events lost", loss.count));
+                self.push_loss_notice(loss.time, cpu, &format!("{} events lost", loss.count));
             }
             if let Some(event) = packet.events.get(n) {
                 let line = PendingLine {
                     text: self.format_event(event, packet.buffer),
                     is_event: true,
                 };
-                self.pending.push(event.time, line);
+                self.pending_lines.push(event.time, line);
             }
         }
         Ok(())

@@ -8,8 +8,8 @@ use std::collections::{HashMap, VecDeque};
 
 use perftrace_reader::output::Output;
 use perftrace_reader::{
-    BufferId, Chunk, Error, Info, MarkerInfo, ProcessInfo, Reader, Source, FLIGHT, KEY_SHARED,
-    LOST_RECORD, PAD_RECORD, SHARED,
+    BufferChunk, BufferId, Error, MarkerInfo, ProcessInfo, Reader, Source, TraceInfo, FLIGHT,
+    KEY_SHARED, LOST_RECORD, PAD_RECORD, SHARED,
 };
 
 /// Frequency of the fake trace's clock in ticks per millisecond.
@@ -19,13 +19,13 @@ pub const NOW_TICKS: u64 = 10_000_000_000;
 /// The time at which the fake trace is read, in nanoseconds since 1970.
 pub const NOW_REALTIME_NS: u64 = 1_700_000_005_000_000_000;
 
-type RoundBuffers = VecDeque<(Chunk, Vec<u8>)>;
+type RoundBuffers = VecDeque<(BufferChunk, Vec<u8>)>;
 
 /// A fake trace. The queue `rounds` has an entry for each pass (round) that the reader will make
 /// over the buffers. `current` has the buffers that the reader has not read yet in its current
 /// pass.
 pub struct FakeTrace {
-    pub info: Info,
+    pub info: TraceInfo,
     processes: HashMap<u64, ProcessInfo>,
     markers: HashMap<(u64, u32), (String, String)>,
     rounds: RefCell<VecDeque<RoundBuffers>>,
@@ -36,7 +36,7 @@ pub struct FakeTrace {
 impl FakeTrace {
     pub fn new() -> Self {
         Self {
-            info: Info {
+            info: TraceInfo {
                 name: "made-up".to_owned(),
                 bytes: 16 << 10,
                 nr_cpus: 64,
@@ -44,7 +44,7 @@ impl FakeTrace {
                 ticks: NOW_TICKS,
                 realtime: NOW_REALTIME_NS,
                 began: 1000,
-                ..Info::default()
+                ..TraceInfo::default()
             },
             processes: HashMap::new(),
             markers: HashMap::new(),
@@ -94,7 +94,7 @@ impl FakeTrace {
     /// `buffers` has the key, the CPU, the contents and the number of lost events of a buffer.
     pub fn add_round(&mut self, buffers: &[(u64, u32, &[u8], u64)]) {
         let chunk = |(key, cpu, bytes, lost): &(u64, u32, &[u8], u64)| {
-            let chunk = Chunk {
+            let chunk = BufferChunk {
                 buffer: BufferId {
                     key: *key,
                     cpu: *cpu,
@@ -109,8 +109,8 @@ impl FakeTrace {
         self.rounds.borrow_mut().push_back(buffers);
     }
 
-    /// Adds a pass of the reader (a round) that finds one buffer. `Chunk::position` of this buffer
-    /// is `position`.
+    /// Adds a pass of the reader (a round) that finds one buffer. `BufferChunk::position` of this
+    /// buffer is `position`.
     pub fn add_round_at(&mut self, key: u64, cpu: u32, bytes: &[u8], position: u64) {
         self.add_round(&[(key, cpu, bytes, 0)]);
         if let Some(round) = self.rounds.borrow_mut().back_mut() {
@@ -141,11 +141,11 @@ impl FakeTrace {
 }
 
 impl Source for FakeTrace {
-    fn info(&self) -> Result<Info, Error> {
+    fn info(&self) -> Result<TraceInfo, Error> {
         Ok(self.info.clone())
     }
 
-    fn read(&self, after: BufferId, to: &mut Vec<u8>) -> Result<Option<Chunk>, Error> {
+    fn read(&self, after: BufferId, to: &mut Vec<u8>) -> Result<Option<BufferChunk>, Error> {
         let mut current = self.current.borrow_mut();
         if after == BufferId::BEFORE_FIRST {
             *current = self.rounds.borrow_mut().pop_front().unwrap_or_default();
@@ -164,7 +164,7 @@ impl Source for FakeTrace {
         })
     }
 
-    fn describe(&self, key: u64, number: u32) -> Result<Option<MarkerInfo>, Error> {
+    fn describe_marker(&self, key: u64, number: u32) -> Result<Option<MarkerInfo>, Error> {
         self.nr_described.set(self.nr_described.get() + 1);
         let found = self.markers.get(&(key, number));
         Ok(found.map(|(name, fields)| MarkerInfo {

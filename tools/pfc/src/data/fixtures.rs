@@ -39,7 +39,7 @@ pub fn sample_id(pid: u32, time: u64) -> SampleId {
 }
 
 /// Returns a mapping of the file at `path`.
-pub fn region(start: u64, end: u64, path: impl Into<OsString>) -> ExecutableMapping {
+pub fn test_mapping(start: u64, end: u64, path: impl Into<OsString>) -> ExecutableMapping {
     ExecutableMapping {
         start,
         end,

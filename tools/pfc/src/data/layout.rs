@@ -9,8 +9,8 @@ use std::os::unix::ffi::OsStrExt;
 use rustix::time::{clock_gettime, ClockId};
 
 use super::attr_flags::{
-    CLOCK_ID, COMM, COMM_EXEC, EXCLUDE_KERNEL, EXCLUDE_USER, FREQ, ID_ALL, INHERIT, MMAP, MMAP2,
-    TASK,
+    COMM, COMM_EXEC, EXCLUDE_KERNEL, EXCLUDE_USER, FREQ, INHERIT, MMAP, MMAP2, SAMPLE_ID_ALL, TASK,
+    USE_CLOCK_ID,
 };
 use super::record::{RecordEncoder, SAMPLE_CALLCHAIN, SAMPLE_TYPE};
 use crate::kernel_identity::KernelIdentity;
@@ -60,10 +60,10 @@ impl EventAttribute {
             | MMAP
             | COMM
             | TASK
-            | ID_ALL
+            | SAMPLE_ID_ALL
             | MMAP2
             | COMM_EXEC
-            | CLOCK_ID
+            | USE_CLOCK_ID
             | flag_if(self.is_frequency, FREQ)
             | flag_if(self.exclude_user, EXCLUDE_USER)
             | flag_if(self.exclude_kernel, EXCLUDE_KERNEL);
@@ -234,8 +234,9 @@ impl FileLayout {
     }
 }
 
-/// Returns the contents of the feature CLOCK_DATA: the present time on the clock of records and on
-/// the clock of files. Readers use it to compare the times of records with the times of files.
+/// Returns the contents of the feature CLOCK_DATA: the present time of `CLOCK_REALTIME`, the clock
+/// of file timestamps, and of `CLOCK_MONOTONIC`, the clock of the records. Readers use the two
+/// times to compare a record with a file timestamp.
 fn encode_clock_data_feature() -> Vec<u8> {
     let mut to = CLOCK_DATA_VERSION.to_le_bytes().to_vec();
     to.extend(CLOCK_MONOTONIC.to_le_bytes());

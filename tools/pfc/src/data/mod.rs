@@ -23,10 +23,10 @@ pub mod write;
 pub use layout::{EventAttribute, FEATURE_BOOT_ID};
 pub use record::{
     started_process_ids, take_records_until, time_of_middle_record, RecordEncoder, SampleId,
-    LOST_PROCESS_RECORDS_ID, OFFLINE_EVENT_ID,
+    CPU_OFFLINE_EVENT_ID, LOST_PROCESS_RECORDS_EVENT_ID,
 };
 #[cfg(test)]
-pub use write::encode_perf_data_of_kernel;
+pub use write::encode_perf_data_recorded_on_kernel;
 pub use write::{encode_perf_data, PerfDataWriter};
 
 /// The file that `pfc record` writes and `pfc report` reads if the user names no file.

@@ -12,7 +12,7 @@ use crate::profile::Profile;
 
 /// If this environment variable is set, the test process writes the file whose path is the
 /// variable's value.
-const LIMITED_FILE_VARIABLE: &str = "PFC_TEST_LIMITED_FILE";
+const SIZE_LIMITED_FILE_PATH_VARIABLE: &str = "PFC_TEST_LIMITED_FILE";
 
 /// Returns the records of `n` samples.
 fn encode_samples(n: usize) -> Vec<u8> {
@@ -23,7 +23,7 @@ fn encode_samples(n: usize) -> Vec<u8> {
     encoder.bytes
 }
 
-fn create_writer(path: &Path) -> std::io::Result<PerfDataWriter> {
+fn create_test_writer(path: &Path) -> std::io::Result<PerfDataWriter> {
     let event = EventAttribute {
         name: "cycles:u".to_owned(),
         id: 1,
@@ -36,7 +36,7 @@ fn create_writer(path: &Path) -> std::io::Result<PerfDataWriter> {
 fn r1_9_perf_data_is_readable_after_each_write() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("data");
-    let mut writer = create_writer(&path).expect("room");
+    let mut writer = create_test_writer(&path).expect("room");
     assert!(!path.exists(), "a file without samples has no name");
     for n in 1..5 {
         writer.write(&encode_samples(3)).expect("room");
@@ -60,7 +60,7 @@ fn r1_9_perf_data_is_readable_after_each_write() {
 /// Writes samples to a file until a write fails. Then writes the number of written samples to a
 /// second file.
 fn write_samples_until_failure(path: &Path) {
-    if let Ok(mut writer) = create_writer(path) {
+    if let Ok(mut writer) = create_test_writer(path) {
         while writer.write(&encode_samples(3)).is_ok() {}
         if writer.nr_samples() > 0 {
             writer.publish().expect("a name needs no room");
@@ -72,7 +72,7 @@ fn write_samples_until_failure(path: &Path) {
 
 #[test]
 fn r1_9_a_file_that_cannot_grow_keeps_complete_samples() {
-    if let Some(path) = std::env::var_os(LIMITED_FILE_VARIABLE) {
+    if let Some(path) = std::env::var_os(SIZE_LIMITED_FILE_PATH_VARIABLE) {
         return write_samples_until_failure(Path::new(&path));
     }
     let directory = tempfile::tempdir().expect("a directory");
@@ -89,7 +89,7 @@ fn r1_9_a_file_that_cannot_grow_keeps_complete_samples() {
                 "--exact",
                 "data::partial_tests::r1_9_a_file_that_cannot_grow_keeps_complete_samples",
             ])
-            .env(LIMITED_FILE_VARIABLE, &path)
+            .env(SIZE_LIMITED_FILE_PATH_VARIABLE, &path)
             .output()
             .expect("a process");
         assert!(output.status.success(), "{output:?}");
@@ -111,7 +111,7 @@ fn r1_9_a_file_that_cannot_grow_keeps_complete_samples() {
 
 #[test]
 fn r1_9_create_on_full_device_fails() {
-    let error = create_writer(Path::new("/dev/full"))
+    let error = create_test_writer(Path::new("/dev/full"))
         .err()
         .expect("no room");
     assert_eq!(error.raw_os_error(), Some(libc::ENOSPC));

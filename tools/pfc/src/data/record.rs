@@ -33,9 +33,9 @@ const MISC_BUILD_ID_SIZE: u16 = 1 << 15;
 
 /// The event ID in the throttling records that mark the start and the end of a time in which a CPU
 /// was offline. perf gives no event this ID.
-pub const OFFLINE_EVENT_ID: u64 = u64::MAX;
+pub const CPU_OFFLINE_EVENT_ID: u64 = u64::MAX;
 /// The event ID in the LOST records that count lost records of processes, and no lost samples.
-pub const LOST_PROCESS_RECORDS_ID: u64 = u64::MAX;
+pub const LOST_PROCESS_RECORDS_EVENT_ID: u64 = u64::MAX;
 
 /// The maximum number of frames in a sample. The size of a record has 16 bits, and 8000 frames of 8
 /// bytes leave 1535 bytes for the other fields of the sample.
@@ -169,25 +169,25 @@ impl RecordEncoder {
     }
 
     /// Encodes the number of lost records of processes. In this LOST record, the event with the lost
-    /// records has the ID [`LOST_PROCESS_RECORDS_ID`].
-    pub fn lost_process_records(&mut self, lost: u64, sample_id: &SampleId) {
+    /// records has the ID [`LOST_PROCESS_RECORDS_EVENT_ID`].
+    pub fn encode_lost_process_records(&mut self, lost: u64, sample_id: &SampleId) {
         let at = self.begin_record(RECORD_LOST, 0);
-        self.append_u64(LOST_PROCESS_RECORDS_ID);
+        self.append_u64(LOST_PROCESS_RECORDS_EVENT_ID);
         self.append_u64(lost);
         self.end_record(at, sample_id);
     }
 
     pub fn encode_throttle(&mut self, is_start: bool, sample_id: &SampleId) {
-        self.throttling_record(is_start, sample_id.id, sample_id);
+        self.encode_throttling_record(is_start, sample_id.id, sample_id);
     }
 
     /// Encodes the beginning or the end of a period in which a CPU was offline and not sampled. The
-    /// record is a throttling record with the ID [`OFFLINE_EVENT_ID`].
-    pub fn encode_offline(&mut self, is_start: bool, sample_id: &SampleId) {
-        self.throttling_record(is_start, OFFLINE_EVENT_ID, sample_id);
+    /// record is a throttling record with the ID [`CPU_OFFLINE_EVENT_ID`].
+    pub fn encode_cpu_offline(&mut self, is_start: bool, sample_id: &SampleId) {
+        self.encode_throttling_record(is_start, CPU_OFFLINE_EVENT_ID, sample_id);
     }
 
-    fn throttling_record(&mut self, is_start: bool, id: u64, sample_id: &SampleId) {
+    fn encode_throttling_record(&mut self, is_start: bool, id: u64, sample_id: &SampleId) {
         let kind = if is_start {
             RECORD_THROTTLE
         } else {
@@ -280,7 +280,7 @@ impl RecordEncoder {
     /// Copies a record that the kernel has written for an event. The kernel's record ends with the
     /// fields TID, TIME, CPU and IDENTIFIER of [`SAMPLE_TYPE`]. In the copy of the kernel's record,
     /// the last field (IDENTIFIER) is set to `id`.
-    pub fn copy_kernel_record(&mut self, record: &[u8], id: u64) {
+    pub fn copy_kernel_record_with_id(&mut self, record: &[u8], id: u64) {
         self.bytes.extend(record);
         let at = self.bytes.len() - 8;
         self.bytes[at..].copy_from_slice(&id.to_le_bytes());

@@ -163,7 +163,7 @@ fn count_sample_records(records: &[u8]) -> u64 {
 
 /// Returns the contents of a perf.data file with the given records. No file is created.
 pub fn encode_perf_data(attributes: &[EventAttribute], stacks: bool, records: &[&[u8]]) -> Vec<u8> {
-    encode_perf_data_of_kernel(
+    encode_perf_data_recorded_on_kernel(
         &KernelIdentity::of_running_kernel(),
         attributes,
         stacks,
@@ -172,7 +172,7 @@ pub fn encode_perf_data(attributes: &[EventAttribute], stacks: bool, records: &[
 }
 
 /// Returns the contents of a perf.data file that was written on the kernel `kernel`.
-pub fn encode_perf_data_of_kernel(
+pub fn encode_perf_data_recorded_on_kernel(
     kernel: &KernelIdentity,
     attributes: &[EventAttribute],
     stacks: bool,
@@ -191,7 +191,7 @@ pub fn encode_perf_data_of_kernel(
 mod tests {
     use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-    use super::super::fixtures::{region, sample, sample_id, test_event};
+    use super::super::fixtures::{sample, sample_id, test_event, test_mapping};
     use super::super::layout::encode_header_string;
     use super::super::record::{ExecutableMapping, SAMPLE_CALLCHAIN, SAMPLE_TYPE};
     use super::super::{RecordEncoder, SampleId};
@@ -281,10 +281,10 @@ mod tests {
                 cpu: 3,
                 ..sample_id(10, time)
             };
-            encoder.encode_offline(is_start, &id);
+            encoder.encode_cpu_offline(is_start, &id);
         }
         encoder.encode_comm(b"one", true, &id);
-        encoder.encode_mmap2(&region(0x5000, 0x6000, &exe), &sample_id(10, 51));
+        encoder.encode_mmap2(&test_mapping(0x5000, 0x6000, &exe), &sample_id(10, 51));
         let thread = |time| SampleId {
             tid: 11,
             ..sample_id(10, time)
@@ -341,7 +341,10 @@ mod tests {
         // The kernel has cut the thread's name in the middle of a character.
         encoder.encode_comm(b"abc\xc3", true, &sample_id(10, 0));
         let path_of_file = OsString::from_vec(b"/nowhere/caf\xe9\n".to_vec());
-        encoder.encode_mmap2(&region(0x5000, 0x6000, path_of_file), &sample_id(10, 0));
+        encoder.encode_mmap2(
+            &test_mapping(0x5000, 0x6000, path_of_file),
+            &sample_id(10, 0),
+        );
         encoder.encode_sample(&sample(10, 1, 0x5010), 1);
         writer.write(&encoder.bytes).expect("room");
         writer.finish().expect("room");

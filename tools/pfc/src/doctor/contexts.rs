@@ -10,7 +10,7 @@ use std::path::Path;
 use perfmon::{Context, RegisterMap, Scope, PERFMON_DEVICE_PATH};
 use rustix::thread::gettid;
 
-use super::kernel_log::find_last_message;
+use super::kernel_log::find_last_matching_message;
 use super::modules::CheckedModules;
 use super::{devices, note_check, ok_check, problem_check, read_trimmed_file, Check};
 use crate::stat::assign::assign_events_to_registers;
@@ -26,7 +26,7 @@ pub fn run_context_checks(modules: &CheckedModules) -> Vec<Check> {
         .then(|| Context::create(Scope::Thread).map(drop));
     let map = RegisterMap::read().unwrap_or_default();
     let cpu = CpuInfo::read();
-    let attached = try_attach_context();
+    let attached = try_attach_with_hardware_counter();
     let is_in_use = attached
         .as_ref()
         .is_some_and(|r| r.as_ref().is_err_and(is_ebusy));
@@ -37,8 +37,8 @@ pub fn run_context_checks(modules: &CheckedModules) -> Vec<Check> {
         check_pmu_description(modules, &map, &cpu, has_pmu),
         check_nmi_watchdog(has_pmu),
         check_kvm_guests(),
-        check_perf_or_context_users("perf", "anon_inode:[perf_event]", is_in_use),
-        check_perf_or_context_users("contexts", PERFMON_DEVICE_PATH, false),
+        check_processes_with_open_link("perf", "anon_inode:[perf_event]", is_in_use),
+        check_processes_with_open_link("contexts", PERFMON_DEVICE_PATH, false),
         check_context_creation(created),
         check_context_attachment(modules, attached, has_pmu),
         check_rdpmc_access(has_pmu),
@@ -102,7 +102,7 @@ fn context_error_remedy(error: &io::Error) -> String {
 
 /// The text that replaces the finding of a check if the check needs perfmon.ko and perfmon.ko is
 /// not loaded.
-const PERFMON_NOT_LOADED: &str = "not tried: perfmon is not loaded";
+const PERFMON_NOT_LOADED_FINDING: &str = "not tried: perfmon is not loaded";
 
 fn check_pmu_description(
     modules: &CheckedModules,
@@ -112,7 +112,7 @@ fn check_pmu_description(
 ) -> Check {
     let subject = "description";
     if !modules.is_loaded("perfmon") {
-        return note_check(subject, PERFMON_NOT_LOADED);
+        return note_check(subject, PERFMON_NOT_LOADED_FINDING);
     }
     if let Some(d) = &map.hardware {
         return ok_check(
@@ -127,7 +127,7 @@ fn check_pmu_description(
         "no PMU description for this processor",
         cpu.pmu_module_name(),
     );
-    let found = match find_last_message(|message| message.starts_with("perfmon: ")) {
+    let found = match find_last_matching_message(|message| message.starts_with("perfmon: ")) {
         Some(message) => format!("{missing}; kernel log: {message}"),
         None => missing.to_owned(),
     };
@@ -248,7 +248,7 @@ fn find_processes_with_open_link(link: &str) -> Vec<String> {
 
 /// Lists the processes that have perf events or monitoring contexts open. Some of these processes
 /// may not use the PMU.
-fn check_perf_or_context_users(subject: &'static str, link: &str, is_in_the_way: bool) -> Check {
+fn check_processes_with_open_link(subject: &'static str, link: &str, is_in_the_way: bool) -> Check {
     let found = find_processes_with_open_link(link);
     if found.is_empty() {
         return ok_check(subject, "no process found that has any open");
@@ -267,7 +267,7 @@ fn check_perf_or_context_users(subject: &'static str, link: &str, is_in_the_way:
 fn check_context_creation(created: Option<io::Result<()>>) -> Check {
     let subject = "create";
     match created {
-        None => note_check(subject, PERFMON_NOT_LOADED),
+        None => note_check(subject, PERFMON_NOT_LOADED_FINDING),
         Some(Ok(())) => ok_check(subject, "a context can be created"),
         Some(Err(e)) if is_ebusy(&e) => problem_check(
             subject,
@@ -284,7 +284,7 @@ fn check_context_creation(created: Option<io::Result<()>>) -> Check {
 
 /// Tries to attach a context with a hardware counter to this thread. Returns `None` if no hardware
 /// counter is available.
-fn try_attach_context() -> Option<io::Result<()>> {
+fn try_attach_with_hardware_counter() -> Option<io::Result<()>> {
     let machine = MachineProperties::read(None).ok()?;
     let event = machine
         .resolve_event_name("instructions:u", Path::new(""))
@@ -302,7 +302,7 @@ fn check_context_attachment(
 ) -> Check {
     let subject = "load";
     match attached {
-        None if !modules.is_loaded("perfmon") => note_check(subject, PERFMON_NOT_LOADED),
+        None if !modules.is_loaded("perfmon") => note_check(subject, PERFMON_NOT_LOADED_FINDING),
         None if !has_pmu => ok_check(subject, "not tried: there is no PMU"),
         None => problem_check(
             subject,

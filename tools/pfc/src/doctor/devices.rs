@@ -19,7 +19,7 @@ pub struct DeviceFile {
     write: bool,
     /// The consequence if the module is not loaded. `None` for the devices of perfcounters: the
     /// checks of the modules report whether perfcounters is loaded.
-    missing: Option<&'static str>,
+    consequence_if_not_loaded: Option<&'static str>,
 }
 
 pub const COUNTERS_DEVICE: DeviceFile = DeviceFile {
@@ -27,7 +27,7 @@ pub const COUNTERS_DEVICE: DeviceFile = DeviceFile {
     subject: "device",
     path: perfcounters::PERFCOUNTERS_DEVICE_PATH,
     write: false,
-    missing: None,
+    consequence_if_not_loaded: None,
 };
 
 pub const COUNTER_NAMES_DEVICE: DeviceFile = DeviceFile {
@@ -41,7 +41,7 @@ pub const CONTEXTS_DEVICE: DeviceFile = DeviceFile {
     subject: "device",
     path: perfmon::PERFMON_DEVICE_PATH,
     write: true,
-    missing: Some("there are no PMU counters"),
+    consequence_if_not_loaded: Some("there are no PMU counters"),
 };
 
 pub const ACCOUNTING_DEVICE: DeviceFile = DeviceFile {
@@ -49,7 +49,7 @@ pub const ACCOUNTING_DEVICE: DeviceFile = DeviceFile {
     subject: "device",
     path: ppa::PPA_DEVICE_PATH,
     write: false,
-    missing: Some("tasks cannot be accounted"),
+    consequence_if_not_loaded: Some("tasks cannot be accounted"),
 };
 
 pub const TRACING_DEVICE: DeviceFile = DeviceFile {
@@ -57,7 +57,7 @@ pub const TRACING_DEVICE: DeviceFile = DeviceFile {
     subject: "device",
     path: perftrace_reader::PERFTRACE_DEVICE_PATH,
     write: true,
-    missing: Some("programs cannot be traced"),
+    consequence_if_not_loaded: Some("programs cannot be traced"),
 };
 
 impl DeviceFile {
@@ -67,7 +67,7 @@ impl DeviceFile {
             subject,
             path,
             write,
-            missing,
+            consequence_if_not_loaded: missing,
         } = *self;
         let is_loaded = modules.is_loaded(module);
         // Not every machine loads each module.

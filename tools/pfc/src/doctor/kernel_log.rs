@@ -8,7 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 
 /// Returns the last message of the kernel log that `is_wanted` accepts. Returns `None` if there is
 /// no such message, or if the user may not read the kernel log.
-pub fn find_last_message(is_wanted: impl Fn(&str) -> bool) -> Option<String> {
+pub fn find_last_matching_message(is_wanted: impl Fn(&str) -> bool) -> Option<String> {
     // With O_NONBLOCK, a read at the end of the log fails with EAGAIN instead of waiting.
     let mut options = fs::File::options();
     options.read(true).custom_flags(libc::O_NONBLOCK);

@@ -83,7 +83,7 @@ fn check_module_signatures(is_loaded: bool) -> Check {
     let enforced =
         read_trimmed_file("/sys/module/module/parameters/sig_enforce").as_deref() == Some("Y");
     if !is_sysfs_mounted() {
-        return note_unknown_without_sysfs(subject);
+        return make_sysfs_not_mounted_check(subject);
     }
     match (enforced, is_loaded) {
         (false, _) => ok_check(subject, "not required"),
@@ -101,7 +101,7 @@ fn check_lockdown(is_loaded: bool) -> Check {
     let mode = modes.split('[').nth(1).and_then(|m| m.split(']').next());
     let kernel = "the kernel cannot be counted, sampled or traced";
     if !is_sysfs_mounted() {
-        return note_unknown_without_sysfs(subject);
+        return make_sysfs_not_mounted_check(subject);
     }
     match (mode, is_loaded) {
         (None | Some("none"), _) => ok_check(subject, "off"),
@@ -181,10 +181,10 @@ fn read_clocksource() -> Option<(String, bool)> {
     Some((current, tsc))
 }
 
-fn note_clock_is_unknown() -> Check {
+fn make_unknown_clock_check() -> Check {
     match is_sysfs_mounted() {
         true => note_check("clock", format!("unknown: cannot read {CLOCKSOURCE_DIR}")),
-        false => note_unknown_without_sysfs("clock"),
+        false => make_sysfs_not_mounted_check("clock"),
     }
 }
 
@@ -192,7 +192,7 @@ fn is_sysfs_mounted() -> bool {
     Path::new("/sys/kernel").exists()
 }
 
-fn note_unknown_without_sysfs(subject: &'static str) -> Check {
+fn make_sysfs_not_mounted_check(subject: &'static str) -> Check {
     note_check(subject, "unknown: /sys is not mounted").with_remedy("mount -t sysfs sysfs /sys")
 }
 
@@ -204,7 +204,7 @@ const UNSTABLE_TSC_REMEDY: &str =
 pub fn check_accounting_clock() -> Check {
     let subject = "clock";
     match read_clocksource() {
-        None => note_clock_is_unknown(),
+        None => make_unknown_clock_check(),
         Some((source, true)) => ok_check(
             subject,
             format!("the time stamp counter (the kernel's clock source is {source})"),
@@ -220,7 +220,7 @@ pub fn check_accounting_clock() -> Check {
 pub fn check_tracing_clock() -> Check {
     let subject = "clock";
     match read_clocksource() {
-        None => note_clock_is_unknown(),
+        None => make_unknown_clock_check(),
         Some((source, true)) if source == "tsc" => ok_check(subject, "the time stamp counter"),
         Some((source, true)) => note_check(
             subject,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{json, Value};
 
-use super::kernel_log::find_last_message;
+use super::kernel_log::find_last_matching_message;
 use super::{machine, note_check, ok_check, problem_check, read_trimmed_file, Check};
 use crate::text_file;
 
@@ -112,7 +112,7 @@ impl CheckedModules {
             return ok_check(subject, loaded.collect::<Vec<_>>().join(", "));
         }
         let missing = "perfcounters is not loaded";
-        match find_last_message(is_load_error) {
+        match find_last_matching_message(is_module_load_error) {
             Some(message) => problem_check(
                 subject,
                 format!("{missing}; kernel log: {message}"),
@@ -188,7 +188,7 @@ fn load_perfcounters_remedy(root: &Path) -> String {
 }
 
 /// Returns true for a message of the kernel log about a module that the kernel refused to load.
-fn is_load_error(message: &str) -> bool {
+fn is_module_load_error(message: &str) -> bool {
     let words = [
         "version magic",
         "nknown symbol",

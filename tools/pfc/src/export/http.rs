@@ -251,7 +251,7 @@ impl MetricsServer {
             response.headers_mut().insert(ALLOW, methods);
             return response;
         }
-        match self.scrape_as_text() {
+        match self.scrape_and_format_response() {
             Ok(text) => {
                 self.abort_oldest_responses(text.len(), response_bytes);
                 response_bytes.set(text.len());
@@ -265,7 +265,7 @@ impl MetricsServer {
 
     /// Takes a scrape (a sample of the counters and tasks), and formats the scrape as the text of a
     /// response.
-    fn scrape_as_text(&self) -> Result<Vec<u8>, Failure> {
+    fn scrape_and_format_response(&self) -> Result<Vec<u8>, Failure> {
         let scrape = self.scraper.borrow_mut().scrape()?;
         let mut text = BoundedResponseBuffer(Vec::new());
         let written = self.writer.borrow_mut().write_scrape(&scrape, &mut text);

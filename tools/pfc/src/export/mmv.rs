@@ -91,11 +91,11 @@ struct MappedMmvFile {
     area: MappedArea,
     value_sources: Vec<MetricValueSource>,
     /// The index in `area` of the 64-bit word that holds the first value, for each metric.
-    first_value_words: Vec<usize>,
+    first_value_word_indices: Vec<usize>,
     /// The open file with its flock() lock, which the exporter holds as long as it updates the
     /// file. The lock shows another exporter that the file is in use. The process ID in the file is
     /// no proof that the exporter still runs, because a later process can have the same ID.
-    _lock: File,
+    _locked_file: File,
 }
 
 impl MmvExporter {
@@ -119,7 +119,7 @@ impl MmvExporter {
             task_file: None,
             touch_directory_at: None,
         };
-        for path in exporter.find_existing_files()? {
+        for path in exporter.find_files_with_exporter_name()? {
             if let Some(process) = find_lock_owner_pid(&path) {
                 let path = visible::escape_path(&path);
                 return Err(Failure::Refused(format!(
@@ -208,9 +208,9 @@ impl MmvExporter {
                 .map_err(io::Error::from_raw_os_error)
                 .trying_to(format_args!("map {}", visible::escape_path(&temporary)))?,
             value_sources: file.value_sources,
-            first_value_words: encoded.first_value_words,
+            first_value_word_indices: encoded.first_value_word_indices,
             path,
-            _lock: handle,
+            _locked_file: handle,
         })
     }
 
@@ -229,7 +229,7 @@ impl MmvExporter {
 
     /// Returns the paths of those files in the directory whose names this exporter uses. An earlier
     /// exporter with the same name may have created some of the files.
-    fn find_existing_files(&self) -> Result<Vec<PathBuf>, Failure> {
+    fn find_files_with_exporter_name(&self) -> Result<Vec<PathBuf>, Failure> {
         let mut found = Vec::new();
         let action = format!(
             "read the directory {}",
@@ -283,7 +283,11 @@ impl Drop for MmvExporter {
 
 impl MappedMmvFile {
     fn store_snapshot(&self, snapshot: &Snapshot) {
-        for (source, first) in self.value_sources.iter().zip(&self.first_value_words) {
+        for (source, first) in self
+            .value_sources
+            .iter()
+            .zip(&self.first_value_word_indices)
+        {
             for (n, value) in source.read_values(snapshot).into_iter().enumerate() {
                 self.store_word(first + n * VALUE_STRIDE_WORDS, value);
             }

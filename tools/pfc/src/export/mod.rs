@@ -56,14 +56,16 @@ pub fn run(device: &Path, args: &ExportArgs, file: Option<&Path>) -> Result<(), 
     let mut scraper = Scraper::open(device, args)?;
     let first = scraper.scrape()?;
     if first.snapshot.selection().is_empty() {
-        return Err(Failure::no_match(&args.select.joined_patterns()));
+        return Err(Failure::no_matching_instance(
+            &args.select.joined_patterns(),
+        ));
     }
     warn_if_snapshot_inconsistent(&first.snapshot);
     if let Some(file) = file {
         return write_scrapes_to_file(&mut scraper, writer, &first, file, args);
     }
     let mut out = Out::open(None)?;
-    out.write_with(|out| writer.write_scrape(&first, out))?;
+    out.write_with_io_function(|out| writer.write_scrape(&first, out))?;
     out.finish()
 }
 
@@ -82,7 +84,7 @@ fn write_scrapes_to_file(
     let default_signals = DefaultSignalActions::new().trying_to("catch signals")?;
     let mut replace_file = |scrape: &Scrape| {
         default_signals
-            .run_with_default_actions(file, || {
+            .run_with_default_signal_actions(file, || {
                 let mut new = AtomicFile::create(file)?;
                 writer.write_scrape(scrape, &mut new)?;
                 new.commit()
@@ -125,9 +127,9 @@ pub struct Scraper {
     /// The number of tasks to export once `/dev/ppa` exists; `None` if the device was found, or if
     /// no tasks are exported.
     max_tasks_once_available: Option<usize>,
-    /// True with `--listen`, `--mmv`, `--interval` or `--count`, with which the export can take
-    /// more than one scrape. If `is_repeated_export` is true, a missing permission to read tasks
-    /// causes a warning, and only counters are exported.
+    /// True if the export can take more than one scrape, that is, with `--listen`, `--mmv`,
+    /// `--interval` or `--count`. If `is_repeated_export` is true, a missing permission to read
+    /// tasks causes a warning, and only counters are exported.
     is_repeated_export: bool,
 }
 
@@ -155,7 +157,7 @@ impl Scraper {
     }
 
     /// Opens `/dev/ppa` if the device did not exist when the export began, and exists now.
-    fn open_tasks_once_available(&mut self) -> Result<(), Failure> {
+    fn open_task_scraper_once_available(&mut self) -> Result<(), Failure> {
         let Some(max_tasks) = self.max_tasks_once_available else {
             return Ok(());
         };
@@ -168,7 +170,7 @@ impl Scraper {
     }
 
     fn scrape(&mut self) -> Result<Scrape, Failure> {
-        self.open_tasks_once_available()?;
+        self.open_task_scraper_once_available()?;
         let mut tasks = None;
         if let Some(task_scraper) = &mut self.task_scraper {
             tasks =
@@ -205,7 +207,7 @@ impl DefaultSignalActions {
     /// Calls `work`, which writes to `path`. If `path` names something other than a regular file,
     /// SIGINT and SIGTERM, and SIGHUP unless pfc ignores it, have their default action while `work`
     /// runs.
-    fn run_with_default_actions<T>(&self, path: &Path, work: impl FnOnce() -> T) -> T {
+    fn run_with_default_signal_actions<T>(&self, path: &Path, work: impl FnOnce() -> T) -> T {
         let is_special = std::fs::metadata(path).is_ok_and(|m| !m.is_file());
         self.0.store(is_special, Ordering::SeqCst);
         let result = work();

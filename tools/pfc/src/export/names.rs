@@ -14,7 +14,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use perfcounters::{Catalogue, Instance, Kind, Unit};
+use perfcounters::{Instance, InstanceCatalogue, Kind, Unit};
 
 /// The OpenMetrics metric types that pfc uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,7 +42,7 @@ impl MetricType {
     }
 
     /// Returns the suffixes that the names of a family's samples may have.
-    fn sample_suffixes(self) -> &'static [&'static str] {
+    fn sample_name_suffixes(self) -> &'static [&'static str] {
         match self {
             Self::Counter => &["", "_total", "_created"],
             Self::Gauge => &[""],
@@ -68,7 +68,7 @@ pub struct MetricFamilies {
 }
 
 impl MetricFamilies {
-    pub fn new(catalogue: &Catalogue) -> Self {
+    pub fn new(catalogue: &InstanceCatalogue) -> Self {
         let mut families = Self::default();
         let mut index_of_key: HashMap<(String, MetricType, Option<&'static str>), usize> =
             HashMap::new();
@@ -243,7 +243,7 @@ fn unique_family_name(
             n => format!("{base}_{}_{n}{unit}", kind.name()),
         };
         let all: Vec<String> = kind
-            .sample_suffixes()
+            .sample_name_suffixes()
             .iter()
             .map(|s| format!("{name}{s}"))
             .collect();
@@ -262,7 +262,7 @@ fn unique_family_name(
 mod tests {
     use super::*;
 
-    fn borrow_labels(parts: &SplitInstanceName) -> Vec<(&str, &str)> {
+    fn labels_as_str_pairs(parts: &SplitInstanceName) -> Vec<(&str, &str)> {
         parts.labels.iter().map(|(k, v)| (*k, v.as_str())).collect()
     }
 
@@ -289,7 +289,10 @@ mod tests {
         ] {
             let parts = split_instance_name(name);
             assert_eq!(
-                (parts.metric_name.as_str(), borrow_labels(&parts).as_slice()),
+                (
+                    parts.metric_name.as_str(),
+                    labels_as_str_pairs(&parts).as_slice()
+                ),
                 (base, wanted),
                 "{name}"
             );

@@ -192,7 +192,7 @@ fn write_metric_metadata(
 fn write_task_metrics(tasks: &TaskScrape, out: &mut dyn Write) -> io::Result<()> {
     let help = "number of accounted tasks, of which the busiest are exported";
     write_metric_metadata("pfc_tasks", MetricType::Gauge, None, help, out)?;
-    writeln!(out, "pfc_tasks {}", tasks.nr_living())?;
+    writeln!(out, "pfc_tasks {}", tasks.nr_living_tasks())?;
     for ((name, help), count) in MISSING_TASK_METRICS.iter().zip(tasks.missing_tasks) {
         let name = format!("pfc_tasks_{name}");
         write_metric_metadata(&name, MetricType::Counter, None, help, out)?;

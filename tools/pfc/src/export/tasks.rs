@@ -121,7 +121,7 @@ impl TaskScrape {
     }
 
     /// Returns the number of accounted tasks that have not ended.
-    pub fn nr_living(&self) -> usize {
+    pub fn nr_living_tasks(&self) -> usize {
         let tasks = self.all_tasks.iter();
         tasks.filter(|t| !t.has_flag(TASK_ENDED)).count()
     }

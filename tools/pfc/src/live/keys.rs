@@ -117,17 +117,17 @@ fn parse_escape_sequence(bytes: &[u8]) -> Option<(Key, usize)> {
 mod tests {
     use super::*;
 
-    fn take_keys_from(bytes: &[u8]) -> (Vec<Key>, Vec<u8>) {
+    fn take_keys_and_rest(bytes: &[u8]) -> (Vec<Key>, Vec<u8>) {
         let mut bytes = bytes.to_vec();
         let keys = take_complete_keys(&mut bytes);
         (keys, bytes)
     }
 
     #[test]
-    fn live_bytes_become_keys() {
+    fn live_keyboard_bytes_are_parsed_as_keys() {
         let all = "q\r\x7fé\x03\x1b[A\x1bOB\x1b[5~\x1b[6~\x1b[1;5H\x1bOF\x1b[[A\x1b[200~\x1bx\x1b";
         assert_eq!(
-            take_keys_from(all.as_bytes()).0,
+            take_keys_and_rest(all.as_bytes()).0,
             [
                 Key::Char('q'),
                 Key::Enter,
@@ -151,9 +151,9 @@ mod tests {
     #[test]
     fn live_incomplete_keys_wait_for_their_end() {
         for bytes in [&b"\x1b["[..], b"\x1b[1", b"\x1bO", b"\xe6\x97", b"\x1b[["] {
-            assert_eq!(take_keys_from(bytes), (Vec::new(), bytes.to_vec()));
+            assert_eq!(take_keys_and_rest(bytes), (Vec::new(), bytes.to_vec()));
         }
-        assert_eq!(take_keys_from(b"\xffq").0, [Key::Other, Key::Char('q')]);
+        assert_eq!(take_keys_and_rest(b"\xffq").0, [Key::Other, Key::Char('q')]);
     }
 
     #[test]

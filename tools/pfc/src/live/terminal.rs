@@ -114,7 +114,7 @@ fn reopen_nonblocking_terminal(fd: BorrowedFd<'_>, path: &str) -> io::Result<Fil
 pub struct LiveTerminal {
     raw_terminal: Arc<RawTerminal>,
     event_loop: EventLoop,
-    canvas: Terminal<TermionBackend<DrawingBuffer>>,
+    ratatui_terminal: Terminal<TermionBackend<DrawingBuffer>>,
     drawing: DrawingBuffer,
     /// Bytes that were read from the terminal and are an incomplete key.
     incomplete_key: Vec<u8>,
@@ -129,9 +129,9 @@ impl Drop for LiveTerminal {
 impl LiveTerminal {
     /// Sets the terminal to raw mode, and installs a panic hook that restores the terminal.
     pub fn open() -> io::Result<Self> {
-        let event_loop = EventLoop::for_terminal()?;
+        let event_loop = EventLoop::with_terminal_signals()?;
         let drawing = DrawingBuffer::default();
-        let canvas = Terminal::new(TermionBackend::new(drawing.clone()))?;
+        let ratatui_terminal = Terminal::new(TermionBackend::new(drawing.clone()))?;
         let raw = Arc::new(RawTerminal::open()?);
         let (for_panic, hook) = (Arc::clone(&raw), std::panic::take_hook());
         std::panic::set_hook(Box::new(move |info| {
@@ -145,7 +145,7 @@ impl LiveTerminal {
         Ok(Self {
             raw_terminal: raw,
             event_loop,
-            canvas,
+            ratatui_terminal,
             drawing,
             incomplete_key: Vec::new(),
         })
@@ -153,7 +153,7 @@ impl LiveTerminal {
 
     /// Draws the screen. Returns `Break` if a signal arrived while the terminal accepted no bytes.
     pub fn draw(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> io::Result<ControlFlow<()>> {
-        self.canvas.draw(draw)?;
+        self.ratatui_terminal.draw(draw)?;
         let drawing = self.drawing.0.take();
         let mut rest = drawing.as_slice();
         while !rest.is_empty() {

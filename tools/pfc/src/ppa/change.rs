@@ -40,12 +40,13 @@ impl AccountingChange {
     /// between, the increments of tasks are those since the restart.
     pub fn new(now: &AccountingSample, before: &AccountingSample, khz: u32) -> Self {
         let by_pid: HashMap<u32, &Task> = before.tasks.iter().map(|t| (t.pid, t)).collect();
-        let since = |t: &Task| {
-            let earlier = by_pid.get(&t.pid).copied();
-            t.since(
-                earlier.filter(|_| !t.was_accounted_after(before.read_at_ticks, now.read_at_ticks)),
-            )
-        };
+        let since =
+            |t: &Task| {
+                let earlier = by_pid.get(&t.pid).copied();
+                t.since(earlier.filter(|_| {
+                    !t.has_accounting_begun_after(before.read_at_ticks, now.read_at_ticks)
+                }))
+            };
         let busy = |t: &Task| t.values.iter().any(|v| *v != 0) || t.runq != 0;
         // If `before` has no values for a CPU, the earlier values of the CPU are taken as 0.
         let earlier = before.cpus.iter().copied();

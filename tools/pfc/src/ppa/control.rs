@@ -21,40 +21,40 @@ struct AccountingControlFiles {
     /// 1 if wakeup latencies are counted in a histogram. The third (timers) is not supported and
     /// always 0. The fourth is the number of CPUs in a group: a task has one set of values for each
     /// group of CPUs.
-    flags_path: PathBuf,
+    accounting_flags_path: PathBuf,
     /// File with one number, the bit mask of the accounting levels (`PPA_LEVEL_*`) that are
     /// measured.
-    levels_path: PathBuf,
+    accounting_levels_path: PathBuf,
     /// File with one line for each individually accounted task: the ID of the task and the four
     /// numbers of `flags`. A line with the ID 0 that is written to this file sets `flags`.
-    tasks_path: PathBuf,
+    accounted_tasks_path: PathBuf,
 }
 
 impl AccountingControlFiles {
     fn new() -> Self {
         Self {
-            flags_path: "/proc/sys/kernel/ppa".into(),
-            levels_path: "/proc/sys/kernel/ppa_levels".into(),
-            tasks_path: "/proc/ppa/ppactl".into(),
+            accounting_flags_path: "/proc/sys/kernel/ppa".into(),
+            accounting_levels_path: "/proc/sys/kernel/ppa_levels".into(),
+            accounted_tasks_path: "/proc/ppa/ppactl".into(),
         }
     }
 
     /// Switches the accounting of all tasks on or off. Does not change the number of CPUs in a
     /// group.
     fn set_accounting_of_all_tasks(&self, on: bool) -> Result<(), Failure> {
-        let text = text_file::read_text_escaping_non_utf8(&self.flags_path)
-            .map_err(|e| control_file_failure(&self.flags_path, &e))?;
+        let text = text_file::read_text_escaping_non_utf8(&self.accounting_flags_path)
+            .map_err(|e| control_file_failure(&self.accounting_flags_path, &e))?;
         let Some(scaling) = parse_cpus_per_group(&text) else {
             return Err(Failure::Refused(format!(
                 "{}: expected four numbers, found '{}'; check that pfc is as new as the module",
-                visible::escape_path(&self.flags_path),
+                visible::escape_path(&self.accounting_flags_path),
                 visible::escape(text.trim())
             )));
         };
         let flags = if on { "1 1 0" } else { "0 0 0" };
-        // The ID 0 stands for all tasks. Only root can write to `self.flags_path`.
-        fs::write(&self.tasks_path, format!("0 {flags} {scaling}\n"))
-            .map_err(|e| control_file_failure(&self.tasks_path, &e))
+        // The ID 0 stands for all tasks. Only root can write to `self.accounting_flags_path`.
+        fs::write(&self.accounted_tasks_path, format!("0 {flags} {scaling}\n"))
+            .map_err(|e| control_file_failure(&self.accounted_tasks_path, &e))
     }
 
     /// Switches the individual accounting of the tasks `pids` on or off. An individually accounted
@@ -62,19 +62,19 @@ impl AccountingControlFiles {
     fn set_individual_accounting(&self, pids: &[u32], on: bool) -> Result<(), Failure> {
         let values = if on { "1 1 0 1" } else { "0 0 0 1" };
         for pid in pids {
-            fs::write(&self.tasks_path, format!("{pid} {values}\n")).map_err(|e| {
-                match e.raw_os_error() {
+            fs::write(&self.accounted_tasks_path, format!("{pid} {values}\n")).map_err(
+                |e| match e.raw_os_error() {
                     Some(libc::ESRCH) => Failure::Refused(format!("no task {pid}")),
-                    _ => control_file_failure(&self.tasks_path, &e),
-                }
-            })?;
+                    _ => control_file_failure(&self.accounted_tasks_path, &e),
+                },
+            )?;
         }
         Ok(())
     }
 
     /// Returns the IDs of the individually accounted tasks. Returns `None` without CAP_PERFMON.
     fn read_individual_pids(&self) -> Option<Vec<u32>> {
-        let text = text_file::read_text_escaping_non_utf8(&self.tasks_path).ok()?;
+        let text = text_file::read_text_escaping_non_utf8(&self.accounted_tasks_path).ok()?;
         let first = |line: &str| line.split_whitespace().next()?.parse().ok();
         Some(text.lines().filter_map(first).collect())
     }
@@ -83,13 +83,13 @@ impl AccountingControlFiles {
         let bits = levels
             .iter()
             .fold(ppa::LEVEL_SCHED, |all, l| all | l.level_bit());
-        fs::write(&self.levels_path, format!("{bits}\n"))
-            .map_err(|e| control_file_failure(&self.levels_path, &e))
+        fs::write(&self.accounting_levels_path, format!("{bits}\n"))
+            .map_err(|e| control_file_failure(&self.accounting_levels_path, &e))
     }
 }
 
-/// Parses the contents of [`AccountingControlFiles::flags_path`], and returns the number of CPUs in
-/// a group. Returns `None` if the text is not exactly four numbers.
+/// Parses the contents of [`AccountingControlFiles::accounting_flags_path`], and returns the number
+/// of CPUs in a group. Returns `None` if the text is not exactly four numbers.
 pub(super) fn parse_cpus_per_group(text: &str) -> Option<u32> {
     let numbers: Option<Vec<u32>> = text.split_whitespace().map(|w| w.parse().ok()).collect();
     match numbers?[..] {
@@ -211,9 +211,9 @@ mod tests {
         let path = |name| directory.path().join(name);
         fs::write(path("ppa"), flags).expect("a file");
         let files = AccountingControlFiles {
-            flags_path: path("ppa"),
-            levels_path: path("ppa_levels"),
-            tasks_path: path("ppactl"),
+            accounting_flags_path: path("ppa"),
+            accounting_levels_path: path("ppa_levels"),
+            accounted_tasks_path: path("ppactl"),
         };
         (files, directory)
     }
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn r4_8_switching_keeps_cpus_per_group() {
         let (control, _directory) = make_control_files("0\t0\t1\t4\n");
-        let now = || fs::read_to_string(&control.tasks_path).expect("the file");
+        let now = || fs::read_to_string(&control.accounted_tasks_path).expect("the file");
         let result = control.set_accounting_of_all_tasks(true);
         result.expect("it is switched");
         assert_eq!(now(), "0 1 1 0 4\n");
@@ -238,7 +238,7 @@ mod tests {
             let error = result.expect_err("it is refused").to_string();
             assert!(error.contains("expected four numbers"), "{error}");
             assert!(!error.contains('\x1b'), "{error}");
-            let flags = fs::read_to_string(&control.flags_path);
+            let flags = fs::read_to_string(&control.accounting_flags_path);
             assert_eq!(flags.expect("the file"), text);
         }
     }
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn r4_8_levels_are_written_as_bits() {
         let (control, _directory) = make_control_files("0 0 0 1");
-        let now = || fs::read_to_string(&control.levels_path).expect("the file");
+        let now = || fs::read_to_string(&control.accounting_levels_path).expect("the file");
         let result = control.write_accounting_levels(&[AccountingLevel::Syscall]);
         result.expect("they are set");
         assert_eq!(now(), "5\n");
@@ -264,9 +264,13 @@ mod tests {
         let (control, _directory) = make_control_files("0 0 0 1");
         let result = control.set_individual_accounting(&[7, 8], true);
         result.expect("they are set");
-        let tasks = fs::read_to_string(&control.tasks_path);
+        let tasks = fs::read_to_string(&control.accounted_tasks_path);
         assert_eq!(tasks.expect("the file"), "8 1 1 0 1\n");
-        fs::write(&control.tasks_path, "7\t1\t1\t0\t1\n8\t1\t0\t0\t2\nx\n").expect("a file");
+        fs::write(
+            &control.accounted_tasks_path,
+            "7\t1\t1\t0\t1\n8\t1\t0\t0\t2\nx\n",
+        )
+        .expect("a file");
         assert_eq!(control.read_individual_pids(), Some(vec![7, 8]));
     }
 

@@ -64,7 +64,7 @@ impl AccountingChangeReader {
         for pid in &self.pids {
             match self.last_sample.tasks.is_empty() {
                 true => tasks.push(self.device.task(*pid)?),
-                false => tasks.extend(super::read_task_again(&self.device, *pid)?),
+                false => tasks.extend(super::read_task_unless_exited(&self.device, *pid)?),
             }
         }
         // The owner of a task may have no permission to read the values of CPUs.
@@ -81,7 +81,7 @@ impl AccountingChangeReader {
 
     /// Returns the changes of tasks and CPUs since the last call. Returns `None` if the user
     /// selected tasks and all selected tasks have exited.
-    fn next_change(&mut self) -> Result<Option<AccountingChange>, Failure> {
+    fn read_next_change(&mut self) -> Result<Option<AccountingChange>, Failure> {
         let now = self.read_sample()?;
         if !self.pids.is_empty() && now.tasks.is_empty() {
             return Ok(None);
@@ -127,7 +127,7 @@ fn run_plain_top(
         {
             break;
         }
-        let Some(mut change) = reader.next_change()? else {
+        let Some(mut change) = reader.read_next_change()? else {
             break;
         };
         let lines = change.format_task_lines(args.sort, args.rows.unwrap_or(DEFAULT_PIPE_ROWS));
@@ -233,7 +233,7 @@ impl LiveScreen for PpaTopScreen {
     }
 
     fn update_values(&mut self) -> Result<ControlFlow<()>, Failure> {
-        Ok(match self.reader.next_change()? {
+        Ok(match self.reader.read_next_change()? {
             Some(change) => {
                 self.last_change = Some(change);
                 ControlFlow::Continue(())

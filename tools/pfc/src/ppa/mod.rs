@@ -59,7 +59,7 @@ pub fn writes_continuously(args: &PpaArgs) -> bool {
 
 /// Reads the present values of a task that was read before. Returns `None` if the task has exited
 /// since then.
-fn read_task_again(device: &Device, pid: u32) -> Result<Option<Task>, Failure> {
+fn read_task_unless_exited(device: &Device, pid: u32) -> Result<Option<Task>, Failure> {
     match device.task(pid) {
         Ok(task) => Ok(Some(task)),
         Err(Error::NoTask(_)) => Ok(None),

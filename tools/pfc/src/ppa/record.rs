@@ -41,7 +41,7 @@ pub fn run(args: &RecordArgs, out: &mut Out) -> Result<(), Failure> {
         {
             break;
         }
-        let Some(task) = super::read_task_again(&device, args.pid)? else {
+        let Some(task) = super::read_task_unless_exited(&device, args.pid)? else {
             break;
         };
         // A different start time shows that the recorded task has exited and a later task has the

@@ -46,7 +46,7 @@ pub(super) fn print_timeline_table(timeline: &Timeline, out: &mut Out) -> Result
         table.add_row(format_interval_cells(timeline, interval), None);
     }
     table.add_row(
-        format_interval_cells(timeline, &timeline.total_interval()),
+        format_interval_cells(timeline, &timeline.sum_of_intervals()),
         Some(TextStyle::Title),
     );
     table.print(out)
@@ -75,6 +75,6 @@ pub(super) fn timeline_json(timeline: &Timeline) -> Value {
         "name": timeline.task_name,
         "khz": timeline.tick_khz,
         "intervals": timeline.intervals.iter().map(interval_json).collect::<Vec<_>>(),
-        "total": interval_json(&timeline.total_interval()),
+        "total": interval_json(&timeline.sum_of_intervals()),
     })
 }

@@ -78,7 +78,7 @@ fn axis_step_and_decimals(span: f64) -> (f64, usize) {
 }
 
 pub fn render_timeline_svg(timeline: &Timeline) -> String {
-    let total = timeline.total_interval();
+    let total = timeline.sum_of_intervals();
     let scale = PictureScale {
         span_ticks: (total.span_ticks() as f64).max(1.0),
     };

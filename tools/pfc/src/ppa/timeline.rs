@@ -130,7 +130,7 @@ impl Timeline {
     }
 
     /// Returns one interval that is the sum of all intervals of the recording.
-    pub fn total_interval(&self) -> TimelineInterval {
+    pub fn sum_of_intervals(&self) -> TimelineInterval {
         let all = TimelineInterval::default();
         self.intervals.iter().fold(all, |sum, i| sum.merge(i))
     }
@@ -182,7 +182,7 @@ mod tests {
 
     /// Returns the state of a task at the time `counted`. `parts` has the ticks of the first four
     /// parts of [`TIME_PART_NAMES`].
-    fn record_at(counted: u64, parts: [u64; 4]) -> Task {
+    fn make_task_record(counted: u64, parts: [u64; 4]) -> Task {
         let mut task = Task {
             counted,
             runq: parts[3] / 2,
@@ -198,9 +198,9 @@ mod tests {
     #[test]
     fn r4_2_interval_is_divided_into_five_parts() {
         let text = recording_text(&[
-            record_at(1000, [5, 5, 5, 5]),
-            record_at(1100, [25, 15, 10, 10]),
-            record_at(1300, [25, 15, 10, 210]),
+            make_task_record(1000, [5, 5, 5, 5]),
+            make_task_record(1100, [25, 15, 10, 10]),
+            make_task_record(1300, [25, 15, 10, 210]),
         ]);
         let line = Timeline::parse(text.as_bytes()).expect("a record");
         assert_eq!((line.pid, line.tick_khz), (42, 1000));
@@ -209,19 +209,19 @@ mod tests {
         assert_eq!(line.intervals[1].part_ticks, [0, 0, 0, 200, 0]);
         let starts = [0, 1].map(|n| line.intervals[n].start_ticks);
         assert_eq!(starts, [0, 100]);
-        assert_eq!(line.total_interval().span_ticks(), 300);
-        assert_eq!(line.total_interval().percent_of_part(3), 205.0 / 3.0);
+        assert_eq!(line.sum_of_intervals().span_ticks(), 300);
+        assert_eq!(line.sum_of_intervals().percent_of_part(3), 205.0 / 3.0);
         assert_eq!(line.ticks_to_seconds(300), 0.0003);
     }
 
     #[test]
     fn r4_5_parts_sum_to_interval_after_restart() {
         let text = recording_text(&[
-            record_at(1000, [0; 4]),
-            record_at(1000, [0; 4]),
-            record_at(1100, [375, 125, 0, 0]),
-            record_at(10, [10, 0, 0, 0]),
-            record_at(30, [20, 0, 0, 0]),
+            make_task_record(1000, [0; 4]),
+            make_task_record(1000, [0; 4]),
+            make_task_record(1100, [375, 125, 0, 0]),
+            make_task_record(10, [10, 0, 0, 0]),
+            make_task_record(30, [20, 0, 0, 0]),
         ]);
         let line = Timeline::parse(text.as_bytes()).expect("a record");
         let parts: Vec<[u64; 5]> = line.intervals.iter().map(|i| i.part_ticks).collect();
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn r4_4_invalid_recordings_are_refused() {
-        let whole = recording_text(&[1, 2, 3].map(|counted| record_at(counted, [0; 4])));
+        let whole = recording_text(&[1, 2, 3].map(|counted| make_task_record(counted, [0; 4])));
         let changed = |from: &str, to: &str| whole.replace(from, to);
         let no_recording = "not a file of pfc ppa record";
         for (text, why) in [
@@ -250,7 +250,7 @@ mod tests {
             ),
             (whole.replacen("[0,", "[", 1), "line 2 is not a record"),
             (
-                recording_text(&[record_at(1, [0; 4])]),
+                recording_text(&[make_task_record(1, [0; 4])]),
                 "fewer than two records",
             ),
             ("[".repeat(100_000), no_recording),
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn r4_4_incomplete_last_record_is_ignored() {
-        let whole = recording_text(&[1, 2, 3].map(|counted| record_at(counted, [0; 4])));
+        let whole = recording_text(&[1, 2, 3].map(|counted| make_task_record(counted, [0; 4])));
         let cut = &whole[..whole.len() - 20];
         let line = Timeline::parse(cut.as_bytes()).expect("a record");
         assert_eq!(line.intervals.len(), 1);

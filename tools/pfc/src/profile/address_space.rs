@@ -88,7 +88,7 @@ pub struct Processes {
     pub kernel_mappings: AddressSpace,
     /// The sum of [`AddressSpace::nr_copied`] over all address spaces, at most
     /// [`MAX_COPIED_REGIONS`].
-    nr_copied_regions: usize,
+    total_copied_regions: usize,
     /// True if a process lost the mappings that it shared, because of [`MAX_COPIED_REGIONS`].
     pub has_lost_mappings: bool,
 }
@@ -121,9 +121,9 @@ impl Processes {
         let space = self.address_spaces.entry(pid).or_default();
         if Rc::strong_count(space) > 1 {
             let nr_copied = space.regions.len();
-            let sum = self.nr_copied_regions.saturating_add(nr_copied);
+            let sum = self.total_copied_regions.saturating_add(nr_copied);
             if sum <= MAX_COPIED_REGIONS {
-                self.nr_copied_regions = sum;
+                self.total_copied_regions = sum;
                 Rc::make_mut(space).nr_copied = nr_copied;
             } else {
                 *space = Rc::default();
@@ -138,7 +138,8 @@ impl Processes {
     fn remove_address_space(&mut self, pid: i32) {
         let space = self.address_spaces.remove(&pid);
         if let Some(unshared) = space.and_then(Rc::into_inner) {
-            self.nr_copied_regions = self.nr_copied_regions.saturating_sub(unshared.nr_copied);
+            self.total_copied_regions =
+                self.total_copied_regions.saturating_sub(unshared.nr_copied);
         }
     }
 
@@ -240,9 +241,9 @@ mod tests {
     }
     #[test]
     fn r1_9_copied_mappings_are_not_counted_after_exec() {
-        const NR_INHERITED: usize = 1 << 14;
+        const NR_INHERITED_MAPPINGS: usize = 1 << 14;
         let mut processes = Processes::default();
-        for n in 1..=NR_INHERITED as u64 {
+        for n in 1..=NR_INHERITED_MAPPINGS as u64 {
             processes.insert_mapping(1, n << 12, test_region((n + 1) << 12, 0, "inherited"));
         }
         let fork_and_map = |processes: &mut Processes, pid| {
@@ -250,16 +251,16 @@ mod tests {
             processes.insert_mapping(pid, 0, test_region(0x1000, 0, "own"));
             processes.find_mapping(pid, 0x1000).is_some()
         };
-        for pid in 2..4 + (MAX_COPIED_REGIONS / NR_INHERITED) as i32 {
+        for pid in 2..4 + (MAX_COPIED_REGIONS / NR_INHERITED_MAPPINGS) as i32 {
             assert!(fork_and_map(&mut processes, pid), "process {pid}");
             processes.set_thread_name(pid, pid, "next", true);
         }
-        assert!(processes.nr_copied_regions == 0 && !processes.has_lost_mappings);
-        let pids = 100..100 + (MAX_COPIED_REGIONS / NR_INHERITED) as i32;
+        assert!(processes.total_copied_regions == 0 && !processes.has_lost_mappings);
+        let pids = 100..100 + (MAX_COPIED_REGIONS / NR_INHERITED_MAPPINGS) as i32;
         assert!(pids.clone().all(|pid| fork_and_map(&mut processes, pid)));
         assert!(!processes.has_lost_mappings);
         assert!(!fork_and_map(&mut processes, 99) && processes.has_lost_mappings);
         processes.remove_processes(&pids.collect());
-        assert_eq!(processes.nr_copied_regions, 0);
+        assert_eq!(processes.total_copied_regions, 0);
     }
 }

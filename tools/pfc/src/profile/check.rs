@@ -26,7 +26,7 @@ pub const COMPRESSED_RECORD_TYPES: [u32; 2] = [81, 83];
 pub const PERF_DATA_MAGIC: &[u8] = b"PERFILE2";
 
 pub const ERROR_TRUNCATED: &str = "the file is truncated";
-pub const ERROR_INCONSISTENT: &str = "the header of the file is not valid";
+pub const ERROR_INVALID_HEADER: &str = "the header of the file is not valid";
 pub const ERROR_TOO_MANY_EVENTS: &str = "it has more than 1,024 events";
 pub const ERROR_COMPRESSED: &str =
     "it is compressed, or has traces; make it without (perf record -z, -I)";
@@ -83,14 +83,14 @@ pub fn check_perf_data_file(file: &[u8]) -> Result<(), &'static str> {
         || *event_types_size != 0
         || features[2..] != [0, 0]
     {
-        return Err(ERROR_INCONSISTENT);
+        return Err(ERROR_INVALID_HEADER);
     }
     let attrs = file_bytes_at(file, *attrs_offset, *attrs_size)?;
     if attrs.chunks_exact(*attr_size as usize).len() > MAX_EVENTS_PER_FILE {
         return Err(ERROR_TOO_MANY_EVENTS);
     }
     for attribute in attrs.chunks_exact(*attr_size as usize) {
-        check_attribute_size(attribute).ok_or(ERROR_INCONSISTENT)?;
+        check_attribute_size(attribute).ok_or(ERROR_INVALID_HEADER)?;
     }
     check_record_sizes(file_bytes_at(file, *data_offset, *data_size)?)?;
     let end = data_offset.checked_add(*data_size).ok_or(ERROR_TRUNCATED)?;
@@ -113,7 +113,7 @@ pub fn check_perf_data_file(file: &[u8]) -> Result<(), &'static str> {
             FEATURE_EVENT_DESC => check_event_desc_sizes(section),
             _ => Some(()),
         }
-        .ok_or(ERROR_INCONSISTENT)?;
+        .ok_or(ERROR_INVALID_HEADER)?;
     }
     Ok(())
 }
@@ -136,7 +136,7 @@ pub fn check_record_sizes(data: &[u8]) -> Result<(), &'static str> {
         if kind == RECORD_AUXTRACE || COMPRESSED_RECORD_TYPES.contains(&kind) {
             return Err(ERROR_COMPRESSED);
         }
-        let size = size.checked_sub(8).ok_or(ERROR_INCONSISTENT)?;
+        let size = size.checked_sub(8).ok_or(ERROR_INVALID_HEADER)?;
         let body = rest.take_bytes(size.into()).ok_or(ERROR_TRUNCATED)?;
         // An MMAP2 record with a build ID has a field with the length of the build ID, which is at
         // most 20 bytes.
@@ -146,7 +146,7 @@ pub fn check_record_sizes(data: &[u8]) -> Result<(), &'static str> {
                 .get(MMAP2_BUILD_ID_SIZE_OFFSET)
                 .is_none_or(|bytes| *bytes > 20)
         {
-            return Err(ERROR_INCONSISTENT);
+            return Err(ERROR_INVALID_HEADER);
         }
     }
     Ok(())
@@ -228,12 +228,12 @@ mod tests {
         let mut bytes = encode_file_with_events(1);
         let at = bytes.windows(4).rposition(|w| w == 128_u32.to_le_bytes());
         bytes[at.expect("an attribute")] = 65;
-        assert_eq!(check_perf_data_file(&bytes), Err(ERROR_INCONSISTENT));
+        assert_eq!(check_perf_data_file(&bytes), Err(ERROR_INVALID_HEADER));
         // Set the size field of the attribute in the list of attributes to 65. The list follows the
         // header and the ID of the event.
         let mut bytes = encode_file_with_events(1);
         let attributes = u64::from_le_bytes(bytes[24..32].try_into().expect("a word"));
         bytes[attributes as usize + 4] = 65;
-        assert_eq!(check_perf_data_file(&bytes), Err(ERROR_INCONSISTENT));
+        assert_eq!(check_perf_data_file(&bytes), Err(ERROR_INVALID_HEADER));
     }
 }

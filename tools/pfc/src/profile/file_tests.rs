@@ -15,9 +15,9 @@ use super::address_space::MAX_COPIED_REGIONS;
 use super::fuzz::{encode_elf_file, read_test_profile, write_temporary_file};
 use super::read::read_profile;
 use super::{Profile, ProfileReader};
-use crate::data::fixtures::{region, sample, sample_id, test_event};
+use crate::data::fixtures::{sample, sample_id, test_event, test_mapping};
 use crate::data::record::ExecutableMapping;
-use crate::data::{encode_perf_data, encode_perf_data_of_kernel, RecordEncoder, SampleId};
+use crate::data::{encode_perf_data, encode_perf_data_recorded_on_kernel, RecordEncoder, SampleId};
 use crate::kernel_identity::KernelIdentity;
 use crate::record::monotonic_now_ns;
 
@@ -55,7 +55,7 @@ fn encode_sample_in_program(path: &Path, pid: u32, mapped_at: u64) -> Vec<u8> {
     let region = ExecutableMapping {
         device: (rustix::fs::major(device), rustix::fs::minor(device)),
         inode: metadata.ino(),
-        ..region(0x1000, 0x2000, path)
+        ..test_mapping(0x1000, 0x2000, path)
     };
     encoder.encode_mmap2(&region, &sample_id(pid, mapped_at));
     encoder.encode_sample(&sample(pid, mapped_at + 1, 0x1110), 1);
@@ -133,10 +133,11 @@ fn r1_9_errors_of_the_system_are_not_blamed_on_the_contents_of_a_file() {
 fn jit_function_name(kernel: &KernelIdentity, pid: u32, exec: u64) -> (String, Vec<String>) {
     let mut encoder = RecordEncoder::default();
     encoder.encode_comm(b"compiler", true, &sample_id(pid, exec));
-    let memory = region(0x1000, 0x2000, "//anon");
+    let memory = test_mapping(0x1000, 0x2000, "//anon");
     encoder.encode_mmap2(&memory, &sample_id(pid, exec + 1));
     encoder.encode_sample(&sample(pid, exec + 2, 0x1008), 1);
-    let file = encode_perf_data_of_kernel(kernel, &[test_event()], false, &[&encoder.bytes]);
+    let file =
+        encode_perf_data_recorded_on_kernel(kernel, &[test_event()], false, &[&encoder.bytes]);
     let file = write_temporary_file(&file);
     let (profile, messages) = read_profile(&file, false).expect("samples");
     let name = profile.leaf_frame(&profile.samples[0]).symbol.to_string();
@@ -202,7 +203,7 @@ fn symbols_at_function_start(program: &Path, is_return_first: bool) -> Vec<Strin
         has_stacks: true,
         ..RecordEncoder::default()
     };
-    encoder.encode_mmap2(&region(0x1000, 0x2000, program), &sample_id(10, 1));
+    encoder.encode_mmap2(&test_mapping(0x1000, 0x2000, program), &sample_id(10, 1));
     let mut stacks = [vec![0x1180], vec![0x9000, 0x1180]];
     if is_return_first {
         stacks.reverse();
@@ -238,7 +239,7 @@ fn r1_9_call_stacks_do_not_depend_on_the_order_of_samples() {
 #[test]
 fn r1_9_a_message_says_that_records_of_processes_were_lost() {
     let mut encoder = RecordEncoder::default();
-    encoder.lost_process_records(7, &SampleId::default());
+    encoder.encode_lost_process_records(7, &SampleId::default());
     let bytes = encode_perf_data(&[test_event()], false, &[&encoder.bytes]);
     let (profile, messages) = read_profile(&write_temporary_file(&bytes), false).expect("records");
     assert_eq!(profile.nr_lost_records, 0);
@@ -250,11 +251,11 @@ fn r1_9_a_message_says_that_records_of_processes_were_lost() {
 
 #[test]
 fn r1_9_a_message_says_that_processes_lost_inherited_mappings() {
-    const NR_INHERITED: usize = 1 << 14;
-    let region = |n: u64| region(n << 12, (n + 1) << 12, "/nowhere");
+    const NR_INHERITED_MAPPINGS: usize = 1 << 14;
+    let region = |n: u64| test_mapping(n << 12, (n + 1) << 12, "/nowhere");
     let messages = |nr_forks: usize| {
         let mut encoder = RecordEncoder::default();
-        for n in 1..=NR_INHERITED as u64 {
+        for n in 1..=NR_INHERITED_MAPPINGS as u64 {
             encoder.encode_mmap2(&region(n), &sample_id(1, 1));
         }
         for pid in 2..2 + nr_forks as u32 {
@@ -265,7 +266,7 @@ fn r1_9_a_message_says_that_processes_lost_inherited_mappings() {
         let (_, messages) = read_profile(&write_temporary_file(&bytes), false).expect("records");
         messages
     };
-    let max_forks = MAX_COPIED_REGIONS / NR_INHERITED;
+    let max_forks = MAX_COPIED_REGIONS / NR_INHERITED_MAPPINGS;
     assert_eq!(messages(max_forks), [""; 0]);
     let lost = messages(max_forks + 1);
     assert_eq!(lost.len(), 1);

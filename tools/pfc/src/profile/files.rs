@@ -37,7 +37,7 @@ const MAX_NOTE_SEGMENT_BYTES: u64 = 64 << 10;
 
 /// Magic numbers of file systems whose files can have a device in /proc/PID/maps that differs from
 /// the device that stat(2) returns: BTRFS_SUPER_MAGIC, OVERLAYFS_SUPER_MAGIC.
-const FILE_SYSTEMS_WITH_OTHER_DEVICE: [i64; 2] = [0x9123_683e, 0x794c_7630];
+const FILE_SYSTEMS_WITH_UNRELIABLE_DEVICE: [i64; 2] = [0x9123_683e, 0x794c_7630];
 
 /// The identity of a mapped file, which distinguishes it from other files with the same path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -80,7 +80,8 @@ pub fn has_device_and_inode(file: &File, device: (u32, u32), inode: u64) -> bool
     let is_same_device = || (rustix::fs::major(dev), rustix::fs::minor(dev)) == device;
     let has_other_device = || {
         let statfs = rustix::fs::fstatfs(file);
-        device.0 == 0 && statfs.is_ok_and(|s| FILE_SYSTEMS_WITH_OTHER_DEVICE.contains(&s.f_type))
+        device.0 == 0
+            && statfs.is_ok_and(|s| FILE_SYSTEMS_WITH_UNRELIABLE_DEVICE.contains(&s.f_type))
     };
     metadata.ino() == inode && (is_same_device() || has_other_device())
 }
@@ -166,7 +167,7 @@ pub fn read_mapped_file(path: &Path, identity: &FileIdentity) -> Result<Vec<u8>,
     let is_mapped_file = match identity {
         FileIdentity::Any => true,
         FileIdentity::BuildId(id) => {
-            read_build_id(&file).is_some_and(|found| is_recorded_build_id(&found, id))
+            read_build_id(&file).is_some_and(|found| matches_recorded_build_id(&found, id))
         }
         FileIdentity::Inode { device, inode } => has_device_and_inode(&file, *device, *inode),
     };
@@ -180,7 +181,7 @@ pub fn read_mapped_file(path: &Path, identity: &FileIdentity) -> Result<Vec<u8>,
 
 /// Returns whether the build ID of a file matches the build ID in the record of a mapping. The
 /// record has at most the first [`MAX_RECORDED_BUILD_ID_BYTES`] bytes of a build ID.
-fn is_recorded_build_id(found: &[u8], recorded: &[u8]) -> bool {
+fn matches_recorded_build_id(found: &[u8], recorded: &[u8]) -> bool {
     found[..found.len().min(MAX_RECORDED_BUILD_ID_BYTES)] == *recorded
 }
 
@@ -256,8 +257,8 @@ mod tests {
         if let Some(id) = id {
             assert!(read_mapped_file(&path, &FileIdentity::BuildId(id.into())).is_ok());
         }
-        assert!(is_recorded_build_id(&[7; 32], &[7; 20]));
-        assert!(!is_recorded_build_id(&[7; 16], &[7; 20]));
+        assert!(matches_recorded_build_id(&[7; 32], &[7; 20]));
+        assert!(!matches_recorded_build_id(&[7; 16], &[7; 20]));
         // Replace the file by a copy with the same contents but another inode.
         let other = directory.path().join("other");
         copy_this_program(&other);

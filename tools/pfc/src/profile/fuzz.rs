@@ -19,7 +19,7 @@ use super::perf_map::{self, parse_innermost_pid};
 use super::symbols::Symbols;
 use super::{files, Profile, ProfileReader};
 use crate::cli::{Cli, Command};
-use crate::data::fixtures::{region, sample, sample_id, two_test_events};
+use crate::data::fixtures::{sample, sample_id, test_mapping, two_test_events};
 use crate::data::record::ExecutableMapping;
 use crate::data::{encode_perf_data, RecordEncoder, SampleId};
 use crate::output::Out;
@@ -202,7 +202,7 @@ pub fn encode_test_records(path: &Path, has_stacks: bool) -> Vec<u8> {
     ] {
         let region = ExecutableMapping {
             build_id,
-            ..region(at, at + 0x1000, name)
+            ..test_mapping(at, at + 0x1000, name)
         };
         encoder.encode_mmap2(&region, &id(10, 2));
     }
@@ -231,8 +231,8 @@ pub fn encode_test_records(path: &Path, has_stacks: bool) -> Vec<u8> {
     }
     encoder.encode_lost(5, &id(10, 20));
     encoder.encode_throttle(true, &id(10, 21));
-    encoder.encode_offline(true, &id(10, 22));
-    encoder.encode_offline(false, &id(10, 23));
+    encoder.encode_cpu_offline(true, &id(10, 22));
+    encoder.encode_cpu_offline(false, &id(10, 23));
     encoder.encode_exit((10, 10), &id(11, 24));
     encoder.bytes
 }
@@ -287,7 +287,7 @@ pub fn read_test_profile(bytes: &[u8]) -> Option<Profile> {
 }
 
 /// Returns the commands that show a profile in all formats.
-pub fn parse_show_commands() -> Vec<Command> {
+pub fn parse_profile_format_commands() -> Vec<Command> {
     let lines = [
         "pfc report",
         "pfc report -g",
@@ -328,7 +328,7 @@ fn fuzz_sample_files(name: &'static str, valid: &[Vec<u8>]) {
         assert_eq!(profile.samples.len(), 5);
         assert!(profile.frames.iter().any(|f| &*f.symbol == "main"));
     }
-    let commands = parse_show_commands();
+    let commands = parse_profile_format_commands();
     let fuzzer = Fuzzer::new(name).stack_size(MAIN_THREAD_STACK_BYTES);
     let fuzzer = fuzzer.memory_limit(64 << 20, MAX_MEMORY_PER_INPUT_BYTE);
     fuzzer.run(changed_inputs(valid), |bytes| {

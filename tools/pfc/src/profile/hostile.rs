@@ -8,11 +8,11 @@ use perfmon::ring::Sample;
 
 use super::demangle::MAX_DEMANGLED_NAME_BYTES;
 use super::fuzz::{
-    encode_elf_file, encode_test_records, parse_show_commands, read_test_profile,
+    encode_elf_file, encode_test_records, parse_profile_format_commands, read_test_profile,
     show_in_all_formats, write_temporary_file, MAIN_THREAD_STACK_BYTES,
 };
 use super::Profile;
-use crate::data::fixtures::{region, sample, sample_id};
+use crate::data::fixtures::{sample, sample_id, test_mapping};
 use crate::data::record::ExecutableMapping;
 use crate::data::{encode_perf_data, EventAttribute, RecordEncoder};
 
@@ -41,11 +41,11 @@ fn r1_9_counts_of_lost_records_do_not_overflow() {
 /// characters.
 #[test]
 fn r1_9_names_of_processes_may_be_longer_than_widths_of_format_strings() {
-    const NAME_BYTES: usize = 60_000;
+    const PROCESS_NAME_BYTES: usize = 60_000;
     let mut encoder = RecordEncoder::default();
     // A COMM record consists of a header (type, flags and size), the process ID, the thread ID, the
     // name, and the sample ID.
-    let record_bytes = (8 + 8 + NAME_BYTES + 32) as u16;
+    let record_bytes = (8 + 8 + PROCESS_NAME_BYTES + 32) as u16;
     let header = [
         &3_u32.to_le_bytes()[..],
         &[0; 2],
@@ -53,14 +53,14 @@ fn r1_9_names_of_processes_may_be_longer_than_widths_of_format_strings() {
     ]
     .concat();
     let ids = [1_u32.to_le_bytes(); 2].concat();
-    let mut name = [0xff; NAME_BYTES];
-    name[NAME_BYTES - 8..].fill(0);
+    let mut name = [0xff; PROCESS_NAME_BYTES];
+    name[PROCESS_NAME_BYTES - 8..].fill(0);
     let record = [&header[..], &ids, &name, &ids, &[0; 24]].concat();
-    encoder.copy_kernel_record(&record, 1);
+    encoder.copy_kernel_record_with_id(&record, 1);
     encoder.encode_sample(&sample(1, 0, 0), 1);
     let profile = read_profile_of_records(false, &encoder.bytes);
     assert!(profile.samples[0].command.len() > usize::from(u16::MAX));
-    show_in_all_formats(&profile, &parse_show_commands());
+    show_in_all_formats(&profile, &parse_profile_format_commands());
 }
 
 /// Calls a function in a thread whose stack has the size [`MAIN_THREAD_STACK_BYTES`].
@@ -87,13 +87,13 @@ fn r1_10_deep_call_stacks_are_cut_and_shown() {
         };
         encoder.encode_sample(&sample, 1);
         for n in 1..8000_u64 {
-            let region = region(n << 12, (n + 1) << 12, format!("/nowhere/{n}"));
+            let region = test_mapping(n << 12, (n + 1) << 12, format!("/nowhere/{n}"));
             encoder.encode_mmap2(&region, &sample_id(0, 0));
         }
         let profile = read_profile_of_records(true, &encoder.bytes);
         let depth = profile.samples[0].stack.len();
         assert_eq!((profile.nr_cut_stacks, depth), (1, 1024));
-        show_in_all_formats(&profile, &parse_show_commands());
+        show_in_all_formats(&profile, &parse_profile_format_commands());
     });
 }
 
@@ -136,7 +136,7 @@ fn r1_9_an_offset_in_a_function_does_not_overflow() {
     };
     let region = ExecutableMapping {
         offset: u64::MAX - 1,
-        ..region(0x1000, 0x2000, program.to_path_buf())
+        ..test_mapping(0x1000, 0x2000, program.to_path_buf())
     };
     encoder.encode_mmap2(&region, &sample_id(10, 1));
     let sample = Sample {
@@ -152,7 +152,7 @@ fn r1_9_an_offset_in_a_function_does_not_overflow() {
 #[test]
 fn r1_9_processes_that_change_inherited_mappings_need_little_memory() {
     let mut encoder = RecordEncoder::default();
-    let region = |n: u64| region(n << 12, (n + 1) << 12, "/nowhere");
+    let region = |n: u64| test_mapping(n << 12, (n + 1) << 12, "/nowhere");
     for n in 1..2000 {
         encoder.encode_mmap2(&region(n), &sample_id(1, 1));
     }

@@ -30,7 +30,7 @@ const MAX_ZLIB_RATIO: usize = 1032;
 /// The maximum total size in bytes of the abbreviation tables that are cached.
 const MAX_ABBREVIATION_BYTES: usize = 16 << 20;
 /// The work on an ELF file is limited to this factor times the size of its debugging information.
-const WORK_PER_DEBUG_BYTE: u64 = 8;
+const MAX_WORK_PER_DEBUG_BYTE: u64 = 8;
 
 type DwarfBytes<'a> = EndianSlice<'a, RunTimeEndian>;
 
@@ -105,7 +105,7 @@ impl InlinedFunctions {
             ranges_by_unit: HashMap::new(),
             function_names: HashMap::new(),
             abbreviation_tables: (HashMap::new(), 0),
-            work_budget: (size as u64).saturating_mul(WORK_PER_DEBUG_BYTE),
+            work_budget: (size as u64).saturating_mul(MAX_WORK_PER_DEBUG_BYTE),
         };
         // If an error stops read_units(), the units that were read before the error are kept.
         let _ = found.with_dwarf(Self::read_units);

@@ -5,7 +5,7 @@
 
 use super::ProfileReader;
 use crate::data::fixtures::{sample, test_event};
-use crate::data::{encode_perf_data_of_kernel, RecordEncoder};
+use crate::data::{encode_perf_data_recorded_on_kernel, RecordEncoder};
 use crate::kernel_identity::KernelIdentity;
 
 const KERNEL_TEXT_START: u64 = 0xffff_ffff_8100_0000;
@@ -30,7 +30,7 @@ fn symbolized_names(
     for (ip, time) in addresses.iter().zip(1..) {
         encoder.encode_sample(&sample(0, time, *ip), 1);
     }
-    let file = encode_perf_data_of_kernel(
+    let file = encode_perf_data_recorded_on_kernel(
         &kernel_identity("6.12", 1, "first"),
         &[test_event()],
         false,
@@ -85,7 +85,7 @@ fn kernel_identity(release: &str, build: u8, boot: &str) -> KernelIdentity {
 /// Returns the name that a sample gets if the running kernel has the identity `running` and its
 /// symbol _text has the address `text_start`. `maps` is empty if the kernel hid its addresses
 /// during the recording.
-fn name_on_running_kernel(
+fn sample_name_on_running_kernel(
     running: &KernelIdentity,
     text_start: u64,
     maps: &[(u64, u64, &str)],
@@ -114,7 +114,7 @@ fn r1_9_functions_of_another_kernel_are_not_named() {
         (&rebuilt, 0, &maps, unknown),
         (&other_release, 0, &maps, unknown),
     ] {
-        let found = name_on_running_kernel(running, KERNEL_TEXT_START + shift, maps);
+        let found = sample_name_on_running_kernel(running, KERNEL_TEXT_START + shift, maps);
         assert_eq!(found, name, "{running:?} {shift:x}");
     }
 }

@@ -19,22 +19,22 @@ const MIN_PROCESSES_TO_REAP: usize = 1024;
 pub(super) struct EndedTasks {
     /// Threads whose EXIT record was read since the last table. The first thread of a process is
     /// not in this set.
-    pub recent_threads: HashSet<(i32, i32)>,
+    pub newly_ended_threads: HashSet<(i32, i32)>,
     /// Threads whose EXIT record was read between the last two tables.
-    older_threads: HashSet<(i32, i32)>,
+    earlier_ended_threads: HashSet<(i32, i32)>,
     /// Processes that did not exist at the last search.
     ended_processes: HashSet<i32>,
     /// The known processes are searched for ended processes only if their number is at least
-    /// `next_reap_size`, and at least [`MIN_PROCESSES_TO_REAP`].
-    next_reap_size: usize,
+    /// `next_reap_process_count`, and at least [`MIN_PROCESSES_TO_REAP`].
+    next_reap_process_count: usize,
 }
 
 impl EndedTasks {
     /// Makes the name of a new thread persist. An ended thread or process may have had the same ID
     /// as the new thread, so the ID is removed from the sets of ended tasks.
     pub fn remove_reused_ids(&mut self, pid: i32, tid: i32) {
-        self.recent_threads.remove(&(pid, tid));
-        self.older_threads.remove(&(pid, tid));
+        self.newly_ended_threads.remove(&(pid, tid));
+        self.earlier_ended_threads.remove(&(pid, tid));
         self.ended_processes.remove(&pid);
     }
 }
@@ -51,26 +51,26 @@ impl ProfileReader {
     pub fn drop_shown_samples(&mut self) {
         self.profile.samples.clear();
         self.profile.frames.clear();
-        self.frame_indices.clear();
+        self.frame_index_by_key.clear();
         self.frames_by_address.clear();
         let ended = &mut self.ended_tasks;
         let older = std::mem::replace(
-            &mut ended.older_threads,
-            std::mem::take(&mut ended.recent_threads),
+            &mut ended.earlier_ended_threads,
+            std::mem::take(&mut ended.newly_ended_threads),
         );
         for (pid, tid) in older {
             self.processes.remove_thread(pid, tid);
         }
         let known = self.processes.pids();
         let mut removed = HashSet::new();
-        if known.len() >= ended.next_reap_size.max(MIN_PROCESSES_TO_REAP) {
+        if known.len() >= ended.next_reap_process_count.max(MIN_PROCESSES_TO_REAP) {
             let now: HashSet<i32> = known
                 .iter()
                 .copied()
                 .filter(|pid| has_process_ended(*pid))
                 .collect();
             removed = now.intersection(&ended.ended_processes).copied().collect();
-            ended.next_reap_size = 2 * (known.len() - now.len());
+            ended.next_reap_process_count = 2 * (known.len() - now.len());
             ended.ended_processes = &now - &removed;
             self.processes.remove_processes(&removed);
         }
@@ -86,7 +86,7 @@ mod tests {
     use std::process::Command;
 
     use super::*;
-    use crate::data::fixtures::{region, sample, sample_id, test_event};
+    use crate::data::fixtures::{sample, sample_id, test_event, test_mapping};
     use crate::data::{encode_perf_data, RecordEncoder, SampleId};
     use crate::record::read_loaded_modules;
 
@@ -113,7 +113,7 @@ mod tests {
                 let time = 10 * u64::from(pid);
                 encoder.encode_fork((own, own), &sample_id(pid, time));
                 encoder.encode_comm(b"short", true, &sample_id(pid, time + 1));
-                let region = region(0x1000, u64::MAX >> 1, format!("/nowhere/{pid}"));
+                let region = test_mapping(0x1000, u64::MAX >> 1, format!("/nowhere/{pid}"));
                 encoder.encode_mmap2(&region, &sample_id(pid, time + 2));
                 let ip = 0x1000 + u64::from(pid);
                 encoder.encode_sample(&sample(pid, time + 3, ip), 1);
@@ -135,7 +135,7 @@ mod tests {
         let limit = 2 * MIN_PROCESSES_TO_REAP + 2 * PROCESSES_PER_TABLE as usize;
         let sizes = [
             reader.profile.frames.len(),
-            reader.frame_indices.len(),
+            reader.frame_index_by_key.len(),
             reader.frames_by_address.len(),
             reader.processes.nr_thread_names(),
             reader.processes.pids().len(),
@@ -210,7 +210,7 @@ mod tests {
         let path = format!("/tmp/perf-{pid}.map");
         let mut reader = ProfileReader::default();
         let mut encoder = RecordEncoder::default();
-        encoder.encode_mmap2(&region(0x1000, 0x3000, "//anon"), &sample_id(pid, 1));
+        encoder.encode_mmap2(&test_mapping(0x1000, 0x3000, "//anon"), &sample_id(pid, 1));
         add_records(&mut reader, &encoder);
         let mut names = |text: Option<&str>| {
             if let Some(text) = text {

@@ -52,7 +52,7 @@ use std::rc::Rc;
 use crate::data;
 use crate::error::Failure;
 pub use files::{candidate_file_paths, has_device_and_inode, open_regular_file, read_build_id};
-pub use read::{describe_lost_process_records, ProfileReader, MISSING_RECORDS_CONSEQUENCE};
+pub use read::{describe_lost_process_records, ProfileReader, MISSING_PROCESS_RECORDS_CONSEQUENCE};
 pub use symbols::UNKNOWN_NAME;
 
 /// The contents of one or more files of samples.

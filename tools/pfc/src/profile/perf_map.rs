@@ -19,9 +19,9 @@ use super::symbols::Symbols;
 const MAX_PERF_MAP_BYTES: u64 = 256 << 20;
 
 /// A perf map that was written after the exec of its process may seem to be older than the exec by
-/// up to `MAX_TIME_ERROR`. The kernel may take the time of a file from the last clock tick, and
-/// without perf events, pfc may detect an exec late.
-const MAX_TIME_ERROR: Duration = Duration::from_millis(200);
+/// up to `MAX_FILE_TIME_ERROR`. The kernel may take the time of a file from the last clock tick,
+/// and without perf events, pfc may detect an exec late.
+const MAX_FILE_TIME_ERROR: Duration = Duration::from_millis(200);
 
 /// The inode, the size and the time of the last change of a perf map.
 type Version = (u64, u64, Option<SystemTime>);
@@ -43,7 +43,9 @@ impl PerfMap {
         let Some((file, version)) = open(pid) else {
             return Self::default();
         };
-        let last_write = version.2.and_then(|time| time.checked_add(MAX_TIME_ERROR));
+        let last_write = version
+            .2
+            .and_then(|time| time.checked_add(MAX_FILE_TIME_ERROR));
         let is_too_old = program_start
             .zip(last_write)
             .is_some_and(|(start, last)| last < start);

@@ -14,7 +14,7 @@ use std::io::{self, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
 
 use super::check::{
-    self, ByteReader, COMPRESSED_RECORD_TYPES, ERROR_COMPRESSED, ERROR_INCONSISTENT,
+    self, ByteReader, COMPRESSED_RECORD_TYPES, ERROR_COMPRESSED, ERROR_INVALID_HEADER,
     ERROR_TOO_MANY_EVENTS, ERROR_TRUNCATED, FEATURE_CMDLINE, FEATURE_EVENT_DESC, RECORD_AUXTRACE,
 };
 use crate::error::{Failure, TryingTo};
@@ -90,12 +90,12 @@ pub fn check_and_reorder_stream(bytes: &[u8]) -> Result<PipeStream, &'static str
         );
         let size = u64::from(misc_and_size >> 16);
         let body = rest
-            .take_bytes(size.checked_sub(8).ok_or(ERROR_INCONSISTENT)?)
+            .take_bytes(size.checked_sub(8).ok_or(ERROR_INVALID_HEADER)?)
             .ok_or(ERROR_TRUNCATED)?;
         let record = &whole[..size as usize];
         match kind {
             RECORD_HEADER_ATTR => {
-                check_attribute_record(body).ok_or(ERROR_INCONSISTENT)?;
+                check_attribute_record(body).ok_or(ERROR_INVALID_HEADER)?;
                 nr_events += 1;
                 if nr_events > check::MAX_EVENTS_PER_FILE {
                     return Err(ERROR_TOO_MANY_EVENTS);
@@ -103,19 +103,19 @@ pub fn check_and_reorder_stream(bytes: &[u8]) -> Result<PipeStream, &'static str
                 first.extend(record);
             }
             RECORD_HEADER_FEATURE => {
-                if check_feature_record(body).ok_or(ERROR_INCONSISTENT)? {
+                if check_feature_record(body).ok_or(ERROR_INVALID_HEADER)? {
                     first.extend(record);
                 }
             }
             RECORD_HEADER_BUILD_ID => {
                 let (path, id) =
-                    parse_build_id_record(body, misc_and_size).ok_or(ERROR_INCONSISTENT)?;
+                    parse_build_id_record(body, misc_and_size).ok_or(ERROR_INVALID_HEADER)?;
                 build_ids.insert(path, id);
             }
             // Skip the tracepoint formats that follow a TRACING_DATA record, padded to 8 bytes.
             // Samples can be read without the tracepoint formats.
             RECORD_TRACING_DATA => {
-                let size = ByteReader(body).read_u32().ok_or(ERROR_INCONSISTENT)?;
+                let size = ByteReader(body).read_u32().ok_or(ERROR_INVALID_HEADER)?;
                 rest.take_bytes(u64::from(size).next_multiple_of(8))
                     .ok_or(ERROR_TRUNCATED)?;
             }
@@ -173,7 +173,7 @@ mod tests {
     use crate::data::{encode_perf_data, RecordEncoder};
     use crate::profile::Profile;
 
-    fn read_word(bytes: &[u8], at: usize) -> usize {
+    fn read_u64_as_usize(bytes: &[u8], at: usize) -> usize {
         u64::from_le_bytes(bytes[at..at + 8].try_into().expect("a word")) as usize
     }
 
@@ -197,10 +197,10 @@ mod tests {
         }
         // The table of features follows the records. Entries 3 and 4 of the table of features are
         // the command line and the names of the events.
-        let table = read_word(&file, 40) + read_word(&file, 48);
+        let table = read_u64_as_usize(&file, 40) + read_u64_as_usize(&file, 48);
         for (entry, feature) in [(3, FEATURE_CMDLINE), (4, FEATURE_EVENT_DESC)] {
-            let at = read_word(&file, table + 16 * entry);
-            let contents = &file[at..at + read_word(&file, table + 16 * entry + 8)];
+            let at = read_u64_as_usize(&file, table + 16 * entry);
+            let contents = &file[at..at + read_u64_as_usize(&file, table + 16 * entry + 8)];
             let number = (feature as u64).to_le_bytes();
             stream.extend(encode_pipe_record(
                 RECORD_HEADER_FEATURE,

@@ -28,14 +28,14 @@ use super::pipe;
 use super::symbolizer::Symbolizer;
 use super::{Frame, Profile, Sample};
 use crate::data::{
-    FEATURE_BOOT_ID, LOST_PROCESS_RECORDS_ID, LOWEST_KERNEL_ADDRESS, OFFLINE_EVENT_ID,
+    CPU_OFFLINE_EVENT_ID, FEATURE_BOOT_ID, LOST_PROCESS_RECORDS_EVENT_ID, LOWEST_KERNEL_ADDRESS,
     PERF_CONTEXT_MAX,
 };
 use crate::error::Failure;
 use crate::input_file;
 use crate::kernel_identity::KernelIdentity;
 
-/// The frames of each address. The key has the address and the `lookback` of
+/// The frames of each address. The key has the address and the `lookback_bytes` of
 /// [`ProfileReader::find_frames_at`].
 type FramesByAddress = HashMap<(u64, u64), Rc<[usize]>>;
 
@@ -83,7 +83,7 @@ pub fn read_profile(path: &Path, inlined: bool) -> Result<(Profile, Vec<String>)
     reader.symbolizer.finds_inlined = inlined;
     if path != Path::new(STDIN_PATH) {
         let metadata = std::fs::metadata(path).ok().filter(|m| m.is_file());
-        reader.recorded_until = metadata.and_then(|m| m.modified().ok());
+        reader.sample_file_written_at = metadata.and_then(|m| m.modified().ok());
     }
     reader.add_file(bytes).map_err(|why| {
         Failure::Refused(format!(
@@ -125,7 +125,7 @@ fn parse_command_words(mut bytes: &[u8], endian: Endianness) -> Option<Vec<Strin
 }
 
 /// Returns the CPU of a record; 0 if the record has no CPU.
-fn record_cpu(record: &RawEventRecord<'_>) -> u32 {
+fn cpu_of_record(record: &RawEventRecord<'_>) -> u32 {
     let common = record.common_data().ok();
     common.and_then(|common| common.cpu).unwrap_or(0)
 }
@@ -138,13 +138,14 @@ pub struct ProfileReader {
     pub(super) ended_tasks: EndedTasks,
     /// The CPUs that were offline at the time of the last record that was read, each with the time
     /// at which the CPU became offline.
-    offline_since: HashMap<u32, u64>,
+    offline_since_by_cpu: HashMap<u32, u64>,
     pub(super) symbolizer: Symbolizer,
     /// The time at which the file of samples was last written. `None` for standard input, and for
     /// samples that are shown while they are recorded.
-    recorded_until: Option<SystemTime>,
-    /// One point of time on the clock of files and, in nanoseconds, on the clock of the records.
-    /// `None` if the file of samples does not have such a point, as most files of perf.
+    sample_file_written_at: Option<SystemTime>,
+    /// One point of time on two clocks: the wall clock, and the clock of the records in
+    /// nanoseconds. `None` if the file of samples does not have such a point, as most files of
+    /// perf.
     clock: Option<(SystemTime, u64)>,
     /// The sums of the LOST and of the LOST_SAMPLES records. perf record adds LOST_SAMPLES records
     /// for samples that LOST records also count, so the sums are not added up.
@@ -160,16 +161,16 @@ pub struct ProfileReader {
     /// The index of each frame, by address, file, function, and whether the function is inlined.
     /// The function is part of a frame's key, because two builds of a program may have run at one
     /// path.
-    pub(super) frame_indices: HashMap<(u64, Rc<str>, Rc<str>, bool), usize>,
+    pub(super) frame_index_by_key: HashMap<(u64, Rc<str>, Rc<str>, bool), usize>,
 }
 
 /// The consequence for the user if records of processes are missing.
-pub const MISSING_RECORDS_CONSEQUENCE: &str =
+pub const MISSING_PROCESS_RECORDS_CONSEQUENCE: &str =
     "some names may be missing, or those of an earlier program";
 
-/// Returns a sentence for the user about lost records of processes, with the consequence.
+/// Returns a warning about lost records of processes, with the consequence for the user.
 pub fn describe_lost_process_records(lost: u64) -> String {
-    format!("{lost} records of processes were lost: {MISSING_RECORDS_CONSEQUENCE}")
+    format!("{lost} records of processes were lost: {MISSING_PROCESS_RECORDS_CONSEQUENCE}")
 }
 
 impl ProfileReader {
@@ -191,7 +192,7 @@ impl ProfileReader {
         self
     }
 
-    /// Returns sentences about missing names and functions in the profile.
+    /// Returns warnings about missing names and functions in the profile.
     pub fn find_problems(&self) -> Vec<String> {
         let profile = &self.profile;
         let mut problems = self.symbolizer.explain_missing_names(&profile.frames);
@@ -281,11 +282,11 @@ impl ProfileReader {
             if let PerfFileRecord::EventRecord { attr_index, record } = record {
                 // Records of unknown types are skipped.
                 match record.parse() {
-                    Ok(EventRecord::Throttle(r)) if r.id == OFFLINE_EVENT_ID => {
-                        self.begin_offline_time(record_cpu(&record), r.timestamp);
+                    Ok(EventRecord::Throttle(r)) if r.id == CPU_OFFLINE_EVENT_ID => {
+                        self.begin_offline_time(cpu_of_record(&record), r.timestamp);
                     }
-                    Ok(EventRecord::Unthrottle(r)) if r.id == OFFLINE_EVENT_ID => {
-                        self.end_offline_time(record_cpu(&record), r.timestamp);
+                    Ok(EventRecord::Unthrottle(r)) if r.id == CPU_OFFLINE_EVENT_ID => {
+                        self.end_offline_time(cpu_of_record(&record), r.timestamp);
                     }
                     Ok(parsed) => self.handle_record(attr_index, &record, parsed, &periods),
                     Err(_) => {}
@@ -295,8 +296,8 @@ impl ProfileReader {
         Ok(())
     }
 
-    /// Returns the time of a record on the clock of files, if it is known.
-    fn file_time(&self, record: &RawEventRecord<'_>) -> Option<SystemTime> {
+    /// Returns the wall-clock time of a record, if it is known.
+    fn wall_clock_time_of(&self, record: &RawEventRecord<'_>) -> Option<SystemTime> {
         let time = record
             .common_data()
             .ok()
@@ -321,8 +322,8 @@ impl ProfileReader {
             EventRecord::Comm(r) => {
                 if r.is_execve {
                     self.drop_cached_frames(r.pid);
-                    let time = self.file_time(raw);
-                    self.symbolizer.start_program(r.pid, time);
+                    let time = self.wall_clock_time_of(raw);
+                    self.symbolizer.note_program_start(r.pid, time);
                 }
                 let name = bytes_before_nul(&r.name);
                 let name = visible::decode(name.as_bytes());
@@ -330,7 +331,7 @@ impl ProfileReader {
                     .set_thread_name(r.pid, r.tid, &name, r.is_execve);
             }
             EventRecord::Exit(r) if r.tid != r.pid => {
-                self.ended_tasks.recent_threads.insert((r.pid, r.tid));
+                self.ended_tasks.newly_ended_threads.insert((r.pid, r.tid));
             }
             EventRecord::Fork(r) => {
                 self.ended_tasks.remove_reused_ids(r.pid, r.tid);
@@ -338,8 +339,8 @@ impl ProfileReader {
                     .add_forked_thread((r.pid, r.tid), (r.ppid, r.ptid));
                 if r.pid != r.ppid {
                     self.drop_cached_frames(r.pid);
-                    let time = self.file_time(raw);
-                    self.symbolizer.start_program(r.pid, time);
+                    let time = self.wall_clock_time_of(raw);
+                    self.symbolizer.note_program_start(r.pid, time);
                 }
             }
             EventRecord::Mmap(r) if r.cpu_mode == CpuMode::Kernel || r.pid == -1 => {
@@ -368,7 +369,7 @@ impl ProfileReader {
                     file_offset: r.page_offset,
                     object: bytes_before_nul(&r.path).into(),
                     identity: FileIdentity::Any,
-                    mapped_at: self.file_time(raw).or(self.recorded_until),
+                    mapped_at: self.wall_clock_time_of(raw).or(self.sample_file_written_at),
                 };
                 self.insert_mapping(r.pid, r.address, region);
             }
@@ -378,11 +379,11 @@ impl ProfileReader {
                     file_offset: r.page_offset,
                     object: bytes_before_nul(&r.path).into(),
                     identity: mapped_file_identity(&r.file_id),
-                    mapped_at: self.file_time(raw).or(self.recorded_until),
+                    mapped_at: self.wall_clock_time_of(raw).or(self.sample_file_written_at),
                 };
                 self.insert_mapping(r.pid, r.address, region);
             }
-            EventRecord::Lost(r) if r.id == LOST_PROCESS_RECORDS_ID => {
+            EventRecord::Lost(r) if r.id == LOST_PROCESS_RECORDS_EVENT_ID => {
                 self.lost_process_records = self.lost_process_records.saturating_add(r.count);
             }
             EventRecord::Lost(r) => {
@@ -405,11 +406,11 @@ impl ProfileReader {
     }
 
     fn begin_offline_time(&mut self, cpu: u32, time: u64) {
-        self.offline_since.entry(cpu).or_insert(time);
+        self.offline_since_by_cpu.entry(cpu).or_insert(time);
     }
 
     fn end_offline_time(&mut self, cpu: u32, time: u64) {
-        if let Some(since) = self.offline_since.remove(&cpu) {
+        if let Some(since) = self.offline_since_by_cpu.remove(&cpu) {
             let total = self.profile.offline_ns_by_cpu.entry(cpu).or_default();
             *total = total.saturating_add(time.saturating_sub(since));
         }
@@ -510,33 +511,37 @@ impl ProfileReader {
     }
 
     /// Returns the indices of the frames for an address. There is at least one frame. The function
-    /// is looked up at the address minus `lookback`.
+    /// is looked up at the address minus `lookback_bytes`.
     fn find_frames_at(
         &mut self,
         pid: i32,
         address: u64,
         in_kernel: bool,
-        lookback: u64,
+        lookback_bytes: u64,
     ) -> Rc<[usize]> {
         let process = (!in_kernel).then_some(pid);
         if let Some(known) = self
             .frames_by_address
             .get(&process)
-            .and_then(|known| known.get(&(address, lookback)))
+            .and_then(|known| known.get(&(address, lookback_bytes)))
         {
             return known.clone();
         }
         let (frame, inlined) = match in_kernel {
             true => {
-                let frame =
-                    self.symbolizer
-                        .symbolize_kernel_address(&self.processes, address, lookback);
+                let frame = self.symbolizer.symbolize_kernel_address(
+                    &self.processes,
+                    address,
+                    lookback_bytes,
+                );
                 (frame, Vec::new())
             }
-            false => {
-                self.symbolizer
-                    .symbolize_user_address(&self.processes, pid, address, lookback)
-            }
+            false => self.symbolizer.symbolize_user_address(
+                &self.processes,
+                pid,
+                address,
+                lookback_bytes,
+            ),
         };
         let inlined = inlined.into_iter().map(|symbol| Frame {
             symbol,
@@ -549,7 +554,7 @@ impl ProfileReader {
         self.frames_by_address
             .entry(process)
             .or_default()
-            .insert((address, lookback), indices.clone());
+            .insert((address, lookback_bytes), indices.clone());
         indices
     }
 
@@ -558,7 +563,7 @@ impl ProfileReader {
         let (object, symbol) = (frame.object.clone(), frame.symbol.clone());
         let key = (frame.address, object, symbol, frame.is_inlined);
         let frames = &mut self.profile.frames;
-        *self.frame_indices.entry(key).or_insert_with(|| {
+        *self.frame_index_by_key.entry(key).or_insert_with(|| {
             frames.push(frame);
             frames.len() - 1
         })

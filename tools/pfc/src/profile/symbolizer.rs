@@ -50,7 +50,7 @@ pub struct Symbolizer {
     tried_file_lookups: HashSet<(i32, Rc<OsStr>, FileIdentity)>,
     /// The paths of files whose symbols were not used because the files were changed after they
     /// were mapped.
-    changed_files: BTreeSet<Rc<OsStr>>,
+    files_changed_after_mapping: BTreeSet<Rc<OsStr>>,
     /// The list of build IDs in the file's header, by path.
     pub recorded_build_ids: HashMap<OsString, Vec<u8>>,
     perf_maps: HashMap<i32, PerfMap>,
@@ -61,7 +61,7 @@ pub struct Symbolizer {
     demangled_names: HashMap<Rc<str>, Rc<str>>,
     /// The path of each mapped file in the form that frames show. All frames of a file share one
     /// copy of the path.
-    displayed_objects: HashMap<Rc<OsStr>, Rc<str>>,
+    displayed_name_by_object: HashMap<Rc<OsStr>, Rc<str>>,
     /// True if frames of inlined functions are added to stacks.
     pub finds_inlined: bool,
     /// The symbols of the running kernel. `Some(None)` means that kernel addresses are hidden.
@@ -81,8 +81,8 @@ impl Symbolizer {
     /// Drops the symbols of all files if there are more than [`MAX_KEPT_SYMBOL_FILES`] files.
     pub fn drop_processes(&mut self, pids: &HashSet<i32>) {
         self.demangled_names.clear();
-        self.displayed_objects.clear();
-        self.changed_files.clear();
+        self.displayed_name_by_object.clear();
+        self.files_changed_after_mapping.clear();
         self.perf_maps.retain(|pid, _| !pids.contains(pid));
         self.program_starts.retain(|pid, _| !pids.contains(pid));
         self.tried_file_lookups
@@ -116,7 +116,7 @@ impl Symbolizer {
 
     /// Records the time at which a process has started a program, and drops the perf map of the
     /// earlier program or process with the same ID.
-    pub fn start_program(&mut self, pid: i32, time: Option<SystemTime>) {
+    pub fn note_program_start(&mut self, pid: i32, time: Option<SystemTime>) {
         self.perf_maps.remove(&pid);
         match time {
             Some(time) => self.program_starts.insert(pid, time),
@@ -154,7 +154,7 @@ impl Symbolizer {
 
     /// Returns true if the file is known to be of another machine or of another boot, so that its
     /// process IDs are those of other processes. Files of perf do not have the boot ID.
-    fn is_of_another_boot(&self) -> bool {
+    fn was_recorded_in_another_boot(&self) -> bool {
         let (recorded, running) = (&self.recorded_kernel, self.running_kernel());
         let has_boot_id = !recorded.boot_id.is_empty();
         !recorded.may_be_same_build(running) || has_boot_id && !recorded.is_same_boot(running)
@@ -164,11 +164,11 @@ impl Symbolizer {
         &mut self,
         processes: &Processes,
         address: u64,
-        lookback: u64,
+        lookback_bytes: u64,
     ) -> Frame {
         let region = processes.kernel_mappings.find(address);
         let module = region.and_then(|(region, _)| {
-            let object = self.displayed_object(&region.object);
+            let object = self.displayed_object_name(&region.object);
             (*object != *kernel::KERNEL_IMAGE_OBJECT).then_some((object, region.file_offset))
         });
         let object = match &module {
@@ -206,14 +206,18 @@ impl Symbolizer {
             }
             None => text_shift == 0 || function.object == kernel::KERNEL_IMAGE_OBJECT,
         };
-        let function = kernel.find(address.wrapping_add(text_shift).wrapping_sub(lookback));
+        let function = kernel.find(
+            address
+                .wrapping_add(text_shift)
+                .wrapping_sub(lookback_bytes),
+        );
         match function.filter(|(function, _)| is_same_object(function)) {
             Some((function, offset)) => Frame {
                 address,
                 is_kernel: true,
                 object: function.object.into(),
                 symbol: function.name.into(),
-                offset: offset.saturating_add(lookback),
+                offset: offset.saturating_add(lookback_bytes),
                 is_inlined: false,
             },
             None => unknown,
@@ -227,29 +231,30 @@ impl Symbolizer {
         processes: &Processes,
         pid: i32,
         address: u64,
-        lookback: u64,
+        lookback_bytes: u64,
     ) -> (Frame, Vec<Rc<str>>) {
         let mut inlined = Vec::new();
-        let Some((region, at)) = processes.find_mapping(pid, address.wrapping_sub(lookback)) else {
+        let Some((region, at)) = processes.find_mapping(pid, address.wrapping_sub(lookback_bytes))
+        else {
             let unknown = Self::frame_without_function(address, false, UNKNOWN_NAME.into());
             return (unknown, inlined);
         };
         let path = region.object.clone();
-        let object = self.displayed_object(&path);
+        let object = self.displayed_object_name(&path);
         let (identity, mapped_at) = (region.identity.clone(), region.mapped_at);
         let owned = |(name, offset): (&Rc<str>, u64)| (name.clone(), offset);
         let mut found = None;
         if *object == *VDSO_MAPPING {
             let symbols = self.usable_vdso_symbols(address);
             found = symbols.and_then(|s| s.find_at_file_offset(at)).map(owned);
-        } else if is_jit_mapping(&object) && !self.is_of_another_boot() {
+        } else if is_jit_mapping(&object) && !self.was_recorded_in_another_boot() {
             let start = self.program_starts.get(&pid).copied();
             let perf_map = self
                 .perf_maps
                 .entry(pid)
                 .or_insert_with(|| PerfMap::read(pid, start));
             let functions = perf_map.symbols();
-            let at = address.wrapping_sub(lookback);
+            let at = address.wrapping_sub(lookback_bytes);
             found = functions.and_then(|s| s.find(at)).map(owned);
         }
         // A memfd may also contain an ELF file.
@@ -269,7 +274,7 @@ impl Symbolizer {
                 is_kernel: false,
                 object,
                 symbol: self.demangle_cached(name),
-                offset: offset.saturating_add(lookback),
+                offset: offset.saturating_add(lookback_bytes),
                 is_inlined: false,
             },
             None => Self::frame_without_function(address, false, object),
@@ -279,8 +284,8 @@ impl Symbolizer {
     }
 
     /// Returns the path of a mapped file in the form that frames show.
-    fn displayed_object(&mut self, path: &Rc<OsStr>) -> Rc<str> {
-        let known = self.displayed_objects.entry(path.clone());
+    fn displayed_object_name(&mut self, path: &Rc<OsStr>) -> Rc<str> {
+        let known = self.displayed_name_by_object.entry(path.clone());
         let shown = || visible::decode(path.as_bytes()).into();
         known.or_insert_with(shown).clone()
     }
@@ -341,7 +346,7 @@ impl Symbolizer {
         }
         let symbols = self.symbols_by_file.get_mut(&key)?.as_mut().ok()?;
         if mapped_at.is_some_and(|time| symbols.was_changed_after(time)) {
-            self.changed_files.insert(key.0);
+            self.files_changed_after_mapping.insert(key.0);
             return None;
         }
         Some(symbols)
@@ -427,7 +432,7 @@ impl Symbolizer {
             let is_mapped = *f.object != *UNKNOWN_NAME;
             !f.is_kernel && !f.has_known_symbol() && is_mapped && is_jit_mapping(&f.object)
         };
-        if self.is_of_another_boot() && frames.iter().any(is_unknown_jit_code) {
+        if self.was_recorded_in_another_boot() && frames.iter().any(is_unknown_jit_code) {
             lines.push(
                 "no names of functions of just-in-time compilers: the file is of another boot, in \
                  which the process IDs of perf maps (/tmp/perf-PID.map) were others"
@@ -445,8 +450,8 @@ impl Symbolizer {
                 pids.join(", ")
             ));
         }
-        if !self.changed_files.is_empty() {
-            let names = self.changed_files.iter();
+        if !self.files_changed_after_mapping.is_empty() {
+            let names = self.files_changed_after_mapping.iter();
             let list: Vec<_> = names.map(|file| visible::escape_os_str(file)).collect();
             lines.push(format!(
                 "no names of functions in {}: the file has no build ID, and its contents or \

@@ -103,7 +103,7 @@ fn is_code_section(section: &object::Section<'_, '_>) -> bool {
 /// A limit is needed because many symbols of a hostile file may share one long name. The copies of
 /// a shared name can need more memory than the file. The limit counts the bytes of escaped names,
 /// because an escape sequence is longer than the byte that it replaces.
-fn take_name<'a>(name: &'a [u8], left: &mut usize) -> Option<Cow<'a, str>> {
+fn decode_name_within_limit<'a>(name: &'a [u8], left: &mut usize) -> Option<Cow<'a, str>> {
     if name.is_empty() || name.len() > *left {
         return None;
     }
@@ -153,7 +153,7 @@ fn find_plt_stubs(file: &object::File<'_>, nr_bytes: usize) -> Vec<(u64, u64, Rc
         };
         let address = stubs_by_target.remove(&target)?;
         let function = functions.symbol_by_index(function).ok()?;
-        let name = take_name(function.name_bytes().ok()?, &mut left)?;
+        let name = decode_name_within_limit(function.name_bytes().ok()?, &mut left)?;
         Some((address, 0, format!("{name}{PLT_SUFFIX}").into()))
     };
     relocations.filter_map(stub).collect()
@@ -167,7 +167,7 @@ pub struct Symbols {
     functions: Vec<(u64, u64, Rc<str>)>,
     /// The segments of the ELF file: offset in the file, size in the file, address.
     segments: Vec<(u64, u64, u64)>,
-    debug_source: Option<DebugInfoSource>,
+    debug_info_source: Option<DebugInfoSource>,
     /// The inlined functions, once they were read; `Some(None)` if there are none.
     inlined_functions: Option<Option<InlinedFunctions>>,
 }
@@ -209,7 +209,7 @@ impl Symbols {
             let parse = |bytes: Vec<u8>| {
                 let link = DebugLink::read(&bytes);
                 let mut symbols = Self::parse_elf(&bytes, || link.read_debug_file(pid, path))?;
-                symbols.debug_source = Some(DebugInfoSource {
+                symbols.debug_info_source = Some(DebugInfoSource {
                     pid,
                     mapped_path: path.to_owned(),
                     found_file: (candidate.clone(), identity.clone()),
@@ -233,13 +233,13 @@ impl Symbols {
     /// Returns true if the file, which has no build ID, was changed after `time` and before it was
     /// read.
     pub fn was_changed_after(&self, time: SystemTime) -> bool {
-        let source = self.debug_source.as_ref();
+        let source = self.debug_info_source.as_ref();
         source.is_some_and(|source| source.changed_at.is_some_and(|changed| changed > time))
     }
 
     /// Returns true if the file, which has no build ID, was changed after it was read.
     pub fn has_changed(&self) -> bool {
-        let source = self.debug_source.as_ref();
+        let source = self.debug_info_source.as_ref();
         source.is_some_and(DebugInfoSource::has_changed)
     }
 
@@ -336,7 +336,9 @@ impl Symbols {
         let (mut functions, mut labels) = (Vec::new(), Vec::new());
         let mut left = bytes.len().saturating_mul(MAX_NAME_BYTES_PER_FILE_BYTE);
         let mut take = |s: object::Symbol<'_, '_>| {
-            let Some(name) = take_name(s.name_bytes().unwrap_or_default(), &mut left) else {
+            let Some(name) =
+                decode_name_within_limit(s.name_bytes().unwrap_or_default(), &mut left)
+            else {
                 return;
             };
             let symbol = (s.address(), s.size(), name.into());
@@ -356,13 +358,13 @@ impl Symbols {
         }
         let mut symbols = Self::new(functions);
         // A symbol inside a function is a local label of that function.
-        labels.retain(|(at, ..)| !symbols.is_in_sized_function(*at));
+        labels.retain(|(at, ..)| !symbols.is_in_function_of_known_size(*at));
         symbols.functions.append(&mut labels);
         Self::new(symbols.functions)
     }
 
     /// Returns true if the address is in a function whose size is known.
-    fn is_in_sized_function(&self, address: u64) -> bool {
+    fn is_in_function_of_known_size(&self, address: u64) -> bool {
         let above = self.functions.partition_point(|s| s.0 <= address);
         let function = above.checked_sub(1).and_then(|n| self.functions.get(n));
         function.is_some_and(|(start, bytes, _)| address - start < *bytes)
@@ -401,7 +403,7 @@ impl Symbols {
         let Some(address) = self.address_of_file_offset(offset) else {
             return Vec::new();
         };
-        let source = &self.debug_source;
+        let source = &self.debug_info_source;
         let read = || {
             source
                 .as_ref()
@@ -437,7 +439,7 @@ mod tests {
     /// Returns an ELF file with the sections `.init`, `.plt` and `.text`. A symbol without a size is
     /// at the start of `.init` and at the start of `.text`.
     fn encode_program_with_plt() -> Vec<u8> {
-        const ADDRESSES: [u64; 3] = [0x1000, 0x1020, 0x1060];
+        const SECTION_ADDRESSES: [u64; 3] = [0x1000, 0x1020, 0x1060];
         let symbol = |name: u32, section: u16, address: u64| {
             let mut symbol = name.to_le_bytes().to_vec();
             symbol.extend([0x12, 0]);
@@ -468,7 +470,12 @@ mod tests {
         }
         let none = vec![0; 24];
         let imported = [none.clone(), symbol(1, 0, 0), symbol(6, 0, 0)].concat();
-        let symbols = [none, symbol(1, 1, ADDRESSES[0]), symbol(7, 3, ADDRESSES[2])].concat();
+        let symbols = [
+            none,
+            symbol(1, 1, SECTION_ADDRESSES[0]),
+            symbol(7, 3, SECTION_ADDRESSES[2]),
+        ]
+        .concat();
         let mut file = encode_elf_file(&[
             (".init", 1, 6, 0, 0, vec![0x90; 16]),
             (".plt", 1, 6, 0, 16, plt),
@@ -480,7 +487,7 @@ mod tests {
             (".strtab", 3, 0, 0, 0, b"\0_init\0_start\0".to_vec()),
         ]);
         let table = u64::from_le_bytes(file[40..48].try_into().expect("8 bytes")) as usize;
-        for (section, address) in (1..).zip(ADDRESSES) {
+        for (section, address) in (1..).zip(SECTION_ADDRESSES) {
             file[table + 64 * section + 16..][..8].copy_from_slice(&address.to_le_bytes());
         }
         file

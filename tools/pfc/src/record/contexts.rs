@@ -44,7 +44,7 @@ pub struct SamplingPmdConfig {
 #[derive(Clone, Debug)]
 pub struct SamplingContextConfig {
     pub scope: Scope,
-    pub format_name: &'static str,
+    pub sampling_format_name: &'static str,
     pub format_argument: RingArgument,
     pub pmc_values: Vec<RegisterValue>,
     pub sampling_pmds: Vec<SamplingPmdConfig>,
@@ -55,7 +55,7 @@ impl SamplingContextConfig {
     pub fn create_context(&self) -> io::Result<Context> {
         let context = Context::create_with_format(
             self.scope,
-            self.format_name,
+            self.sampling_format_name,
             &self.format_argument.to_bytes(),
         )?;
         context.write_pmcs(&self.pmc_values)?;
@@ -114,7 +114,7 @@ impl SamplingContext {
     /// Returns the causes of missing samples that the status `status` of the context names. If the
     /// kernel has set PERFMON_REGFL_SHORT for a PMD, the result has at least one cause. The kernel
     /// sets this flag if the context has ended early, but not if its thread has exited.
-    fn causes_from_status(
+    fn find_missing_sample_causes(
         &self,
         status: &Status,
         config: &SamplingContextConfig,
@@ -147,7 +147,7 @@ pub struct SamplingContexts {
     pub process_recorder: ProcessRecorder,
     /// The kernel's records of processes; `None` if the kernel refuses to open the perf events.
     perf_task_events: Option<PerfTaskEvents>,
-    /// A sentence for the user about perf events that could not be opened.
+    /// The warning that perf events could not be opened, or `None`.
     unopened_events_problem: Option<String>,
     pub drained_records: DrainedRecords,
     /// The number of threads that could not be sampled, and the error of the first such thread.
@@ -279,7 +279,7 @@ impl SamplingContexts {
             };
             let causes = live.read_end_causes(self.config.scope);
             match &mut self.monitored_cpus {
-                Some(cpus) if causes.contains(MissingCountCauses::OFFLINE) => {
+                Some(cpus) if causes.intersects(MissingCountCauses::CPU_OFFLINE) => {
                     cpus.detach(target);
                     // The ring is read before its context is closed, also in a flight recorder. The
                     // samples are kept for the next file.
@@ -338,7 +338,7 @@ impl SamplingContexts {
         if let Some(live) = self.contexts_by_target.remove(&target) {
             if let Ok(status) = live.context.status() {
                 self.throttling_of_closed_contexts.add(&status);
-                let causes = live.causes_from_status(&status, &self.config);
+                let causes = live.find_missing_sample_causes(&status, &self.config);
                 self.incomplete_targets.add(target, causes);
             }
         }
@@ -422,8 +422,8 @@ impl SamplingContexts {
         self.process_recorder.check_sampled_processes();
         // If records are lost after the last record in the ring, only the ring's count of lost
         // records includes the loss: no record in the ring reports it.
-        drained.nr_lost += live.lost_records.update_ring_total(live.ring.lost());
-        self.has_broken_ring |= live.ring.is_broken();
+        drained.nr_lost += live.lost_records.update_kernel_lost_count(live.ring.lost());
+        self.has_broken_ring |= live.ring.has_found_invalid_record();
     }
 
     /// Writes a LOST record for the lost records of a ring that no LOST record counts yet.
@@ -485,10 +485,10 @@ impl SamplingContexts {
     pub fn has_thread_exited(&self, thread: u32) -> bool {
         let context = self.contexts_by_target.get(&thread);
         context.is_none_or(|live| live.has_ended)
-            && !self.incomplete_targets.has_ended_early(thread)
+            && !self.incomplete_targets.has_target_ended_early(thread)
     }
 
-    /// Prints warnings about CPUs that were offline, and the sentences of [`Self::find_problems`].
+    /// Prints warnings about CPUs that were offline, and the warnings of [`Self::find_problems`].
     pub fn print_sampling_problems(&mut self) {
         for (target, live) in &mut self.contexts_by_target {
             let causes = live.read_end_causes(self.config.scope);
@@ -503,14 +503,14 @@ impl SamplingContexts {
         }
     }
 
-    /// Returns sentences about lost records of processes, samples without a name since the last
+    /// Returns warnings about lost records of processes, samples without a name since the last
     /// call, and threads or CPUs that are not sampled any more. Does not read the messages of the
     /// contexts: [`SamplingContexts::read_messages_and_rings`] must be the first to read that a CPU
     /// is offline.
     pub fn find_problems(&mut self) -> Vec<String> {
         for (target, live) in &self.contexts_by_target {
             if let Ok(status) = live.context.status() {
-                let causes = live.causes_from_status(&status, &self.config);
+                let causes = live.find_missing_sample_causes(&status, &self.config);
                 self.incomplete_targets.add(*target, causes);
             }
         }
@@ -519,7 +519,7 @@ impl SamplingContexts {
             problems.push(syscall_failure(&format!("sample CPU {cpu} again"), error).to_string());
         }
         let cpus = self.monitored_cpus.as_ref();
-        problems.extend(cpus.and_then(MonitoredCpus::read_problem));
+        problems.extend(cpus.and_then(MonitoredCpus::describe_online_cpus_read_error));
         if let n @ 1.. = std::mem::take(&mut self.drained_records.nr_samples_outside_namespace) {
             problems.push(format!("{n} samples are of idle CPUs or of processes outside of this pid name space; they have no names (:-1)"));
         }

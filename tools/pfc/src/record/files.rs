@@ -31,7 +31,7 @@ impl Recording<'_> {
         let file = PerfDataWriter::create(path, &self.event_attributes, self.args.stacks, &argv)
             .map_err(|e| Failure::Create(path.to_owned(), e))?;
         self.output_file = Some(file);
-        self.written_process_records = ProcessRecordPosition::default();
+        self.written_process_record_position = ProcessRecordPosition::default();
         Ok(())
     }
 
@@ -55,7 +55,7 @@ impl Recording<'_> {
             false => contexts.process_recorder.take_records(),
             true => contexts
                 .process_recorder
-                .records_after_position(&mut self.written_process_records)
+                .records_after_position(&mut self.written_process_record_position)
                 .to_vec(),
         };
         bytes.append(&mut contexts.drained_records.records.bytes);
@@ -100,7 +100,7 @@ impl Recording<'_> {
             self.create_output_file(&path)?;
         }
         self.contexts.drain_all_rings();
-        self.contexts.process_recorder.record_last_changes();
+        self.contexts.process_recorder.record_changes_at_file_end();
         self.write_drained_records();
         let Some(file) = self.output_file.take() else {
             return Ok(());
@@ -112,7 +112,7 @@ impl Recording<'_> {
         if self.last_progress_at.is_some() {
             message::clear_progress();
         }
-        print_changed_path(&requested, &path);
+        print_path_if_changed(&requested, &path);
         message!("[ pfc record: {heading} ]");
         let drained = &mut self.contexts.drained_records;
         message!(
@@ -153,12 +153,12 @@ fn publish_output_file(file: &mut PerfDataWriter, has_progress: bool) -> io::Res
     if has_progress && file.path() != requested {
         message::clear_progress();
     }
-    print_changed_path(&requested, file.path());
+    print_path_if_changed(&requested, file.path());
     Ok(())
 }
 
 /// Prints a message if the file has another path than `requested`.
-fn print_changed_path(requested: &Path, path: &Path) {
+fn print_path_if_changed(requested: &Path, path: &Path) {
     if path != requested {
         message!(
             "pfc: another program has written or is writing {}; this recording is in {}",

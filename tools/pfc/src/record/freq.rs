@@ -4,7 +4,7 @@
 //! period of every other event is computed from the times between the samples of that event.
 
 /// The minimum number of gaps (times between two samples) from which a new period is computed.
-const MIN_SAMPLE_GAPS: usize = 16;
+const MIN_SAMPLE_GAPS_TO_ADJUST: usize = 16;
 /// The largest factor by which one adjustment changes a period. A period is not changed if the new
 /// period differs by a quarter or less.
 const MAX_PERIOD_CHANGE_FACTOR: u64 = 8;
@@ -41,7 +41,7 @@ impl FreqController {
     /// gap, so that a few long gaps, in which the thread slept, have no effect. After the new
     /// period is computed, all recorded gaps between samples are dropped.
     pub fn adjust_period(&mut self) -> Option<u64> {
-        if self.sample_gaps_ns.len() < MIN_SAMPLE_GAPS {
+        if self.sample_gaps_ns.len() < MIN_SAMPLE_GAPS_TO_ADJUST {
             return None;
         }
         self.sample_gaps_ns.sort_unstable();

@@ -8,7 +8,7 @@
 #[derive(Debug, Default)]
 pub struct LostRecordCounts {
     /// The kernel's count of lost records when the count was last read.
-    ring_total: u64,
+    kernel_lost_count: u64,
     /// The sum of the LOST records that were read from the ring or rings.
     reported_by_ring: u64,
     /// The sum of the LOST records that were written to the output.
@@ -21,28 +21,28 @@ impl LostRecordCounts {
     /// counts these records as lost.
     pub fn add_lost_record(&mut self, lost: u64) -> u64 {
         self.reported_by_ring = self.reported_by_ring.saturating_add(lost);
-        self.mark_written_up_to(self.reported_by_ring)
+        self.take_unwritten_up_to(self.reported_by_ring)
     }
 
     /// Sets the kernel's count of lost records. Returns the number of records that were lost since
     /// the last call.
-    pub fn update_ring_total(&mut self, total: u64) -> u64 {
-        let before = std::mem::replace(&mut self.ring_total, total);
+    pub fn update_kernel_lost_count(&mut self, total: u64) -> u64 {
+        let before = std::mem::replace(&mut self.kernel_lost_count, total);
         total.saturating_sub(before)
     }
 
     /// Returns the number of lost records that no LOST record in the output counts yet. The caller
     /// writes a LOST record with this number.
     pub fn take_unwritten_count(&mut self) -> u64 {
-        self.mark_written_up_to(self.ring_total)
+        self.take_unwritten_up_to(self.kernel_lost_count)
     }
 
     /// Returns the number of lost records that the LOST records in the output count.
-    pub fn written_count(&self) -> u64 {
+    pub fn lost_count_in_output(&self) -> u64 {
         self.written_to_output
     }
 
-    fn mark_written_up_to(&mut self, lost: u64) -> u64 {
+    fn take_unwritten_up_to(&mut self, lost: u64) -> u64 {
         let rest = lost.saturating_sub(self.written_to_output);
         self.written_to_output += rest;
         rest
@@ -57,15 +57,15 @@ mod tests {
     fn r1_15_each_lost_record_is_in_the_output_once() {
         let mut lost = LostRecordCounts::default();
         assert_eq!(lost.add_lost_record(3), 3);
-        assert_eq!(lost.update_ring_total(5), 5);
+        assert_eq!(lost.update_kernel_lost_count(5), 5);
         // The output ends before the ring has a LOST record for the last two lost records.
         assert_eq!(lost.take_unwritten_count(), 2);
         assert_eq!(lost.take_unwritten_count(), 0);
         // The LOST record also counts four records that were lost later.
         assert_eq!(lost.add_lost_record(6), 4);
-        assert_eq!(lost.update_ring_total(9), 4);
+        assert_eq!(lost.update_kernel_lost_count(9), 4);
         assert_eq!(lost.take_unwritten_count(), 0);
         assert_eq!(lost.add_lost_record(u64::MAX), u64::MAX - 9);
-        assert_eq!(lost.written_count(), u64::MAX);
+        assert_eq!(lost.lost_count_in_output(), u64::MAX);
     }
 }

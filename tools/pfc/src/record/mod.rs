@@ -94,7 +94,7 @@ pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<Exit
             .unwrap_or(Path::new(data::DEFAULT_PERF_DATA_PATH))
             .to_owned(),
         output_file: None,
-        written_process_records: ProcessRecordPosition::default(),
+        written_process_record_position: ProcessRecordPosition::default(),
         write_failure: None,
         nr_finished_files: 0,
         nr_wakeups: 0,
@@ -195,7 +195,7 @@ fn choose_events_and_config(
         let config = build_sampling_config(&events, &plan, args, scope, machine)?;
         match config.check_can_attach(target_id) {
             Ok(()) => Ok((events, config)),
-            Err(e) => Err(explain_sampling_error(&e, config.format_name)),
+            Err(e) => Err(explain_sampling_error(&e, config.sampling_format_name)),
         }
     };
     if !args.events.is_empty() {
@@ -212,7 +212,7 @@ fn choose_events_and_config(
                 let why = syscall_failure("sample cycles", &e);
                 message!("pfc: {why}; sampling time instead");
             }
-            Err(e) => return Err(explain_sampling_error(&e, config.format_name)),
+            Err(e) => return Err(explain_sampling_error(&e, config.sampling_format_name)),
         }
     }
     try_events(resolve(&clock)?)
@@ -300,7 +300,7 @@ fn build_sampling_config(
     };
     Ok(SamplingContextConfig {
         scope,
-        format_name: format,
+        sampling_format_name: format,
         format_argument: argument,
         pmc_values: plan.pmc_values.clone(),
         sampling_pmds,
@@ -413,7 +413,7 @@ struct Recording<'a> {
     output_file: Option<PerfDataWriter>,
     /// The position in the records of processes. The open file has the records before this
     /// position.
-    written_process_records: ProcessRecordPosition,
+    written_process_record_position: ProcessRecordPosition,
     /// The failure of a write to the output file. After a failed write, no samples are taken.
     write_failure: Option<Failure>,
     nr_finished_files: usize,
@@ -449,9 +449,11 @@ impl Recording<'_> {
         let cpus = contexts.monitored_cpus.as_ref();
         contexts.nr_failed_threads == 0
             && contexts.restart_errors_by_cpu.is_empty()
-            && !contexts.incomplete_targets.has_early_end()
+            && !contexts.incomplete_targets.has_any_ended_early()
             && !contexts.has_broken_ring
-            && cpus.and_then(MonitoredCpus::read_problem).is_none()
+            && cpus
+                .and_then(MonitoredCpus::describe_online_cpus_read_error)
+                .is_none()
     }
 
     /// Waits for a signal or for readable rings, at most until the time `until`, and then reads the
@@ -513,7 +515,7 @@ impl Recording<'_> {
         if result.is_err() {
             // Recording has failed, but the command continues to run. pfc waits until the command
             // exits, and resumes each of its threads that ptrace stops.
-            child.wait_for_exit_uncounted(&mut self.event_loop);
+            child.wait_for_exit_without_counting(&mut self.event_loop);
         }
         result.map(Some)
     }
@@ -527,7 +529,7 @@ impl Recording<'_> {
                 self.contexts.read_messages_and_rings();
                 return Ok(status);
             }
-            let until = child.limit_wait(next_ring_poll_at());
+            let until = child.shorten_wait_if_changes_pending(next_ring_poll_at());
             if let WakeReason::Terminated(signal) = self.wait_and_read_rings(until)? {
                 child.send_signal(signal);
             }

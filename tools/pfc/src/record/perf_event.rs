@@ -8,8 +8,8 @@
 #![expect(unsafe_code, reason = "perf_event_open, ioctl")]
 
 use crate::data::attr_flags::{
-    BUILD_ID, CLOCK_ID, COMM, COMM_EXEC, EXCLUDE_HV, EXCLUDE_KERNEL, ID_ALL, INHERIT, MMAP, MMAP2,
-    TASK, WATERMARK,
+    BUILD_ID, COMM, COMM_EXEC, EXCLUDE_HV, EXCLUDE_KERNEL, INHERIT, MMAP, MMAP2, SAMPLE_ID_ALL,
+    TASK, USE_CLOCK_ID, WATERMARK,
 };
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -25,7 +25,7 @@ const PERF_ATTR_WORDS: usize = 16;
 const PERF_TYPE_SOFTWARE: u64 = 1;
 const PERF_COUNT_SW_DUMMY: u64 = 9;
 /// The fields that the kernel appends to each record, in this order (PERF_SAMPLE_*).
-const APPENDED_SAMPLE_FIELDS: u64 =
+const APPENDED_SAMPLE_ID_FIELDS: u64 =
     PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CPU | PERF_SAMPLE_IDENTIFIER;
 const PERF_SAMPLE_TID: u64 = 1 << 1;
 const PERF_SAMPLE_TIME: u64 = 1 << 2;
@@ -41,8 +41,8 @@ const PERF_FLAG_FD_CLOEXEC: u64 = 8;
 const PERF_EVENT_IOC_SET_OUTPUT: libc::c_ulong = 0x2405;
 
 /// Indices of 64-bit words in `struct perf_event_mmap_page`.
-const DATA_HEAD_WORD: usize = 1024 / 8;
-const DATA_TAIL_WORD: usize = 1032 / 8;
+const DATA_HEAD_WORD_INDEX: usize = 1024 / 8;
+const DATA_TAIL_WORD_INDEX: usize = 1032 / 8;
 
 /// The tasks for which the kernel writes records to the ring of an event.
 #[derive(Clone, Copy, Debug)]
@@ -69,14 +69,14 @@ pub fn open_dummy_perf_event(filter: TaskFilter, cpu: u32) -> io::Result<OwnedFd
         | COMM
         | TASK
         | WATERMARK
-        | ID_ALL
+        | SAMPLE_ID_ALL
         | MMAP2
         | COMM_EXEC
-        | CLOCK_ID
+        | USE_CLOCK_ID
         | BUILD_ID;
     attr[0] = PERF_TYPE_SOFTWARE | (((PERF_ATTR_WORDS * 8) as u64) << 32);
     attr[1] = PERF_COUNT_SW_DUMMY;
-    attr[3] = APPENDED_SAMPLE_FIELDS;
+    attr[3] = APPENDED_SAMPLE_ID_FIELDS;
     // `attr[4]` is read_format.
     attr[4] = PERF_FORMAT_LOST;
     attr[5] = match filter {
@@ -185,8 +185,8 @@ impl PerfRing {
     pub fn drain_records_to(&mut self, output: &mut Vec<u8>) {
         let (control, data) = self.mapped_area.words().split_at(PAGE_SIZE / 8);
         // Pairs with the kernel's barrier between its writes of the records and of data_head.
-        let head = control[DATA_HEAD_WORD].load_acquire();
-        let tail = control[DATA_TAIL_WORD].load_relaxed();
+        let head = control[DATA_HEAD_WORD_INDEX].load_acquire();
+        let tail = control[DATA_TAIL_WORD_INDEX].load_relaxed();
         // The number of bytes is limited to the size of the ring, so that no record is read twice
         // if data_head is wrong.
         let bytes = (head.wrapping_sub(tail) as usize).min(RING_DATA_BYTES);
@@ -196,7 +196,7 @@ impl PerfRing {
         }
         // Pairs with the kernel's barrier between its read of data_tail and its writes of further
         // records.
-        control[DATA_TAIL_WORD].store_release(head);
+        control[DATA_TAIL_WORD_INDEX].store_release(head);
     }
 }
 

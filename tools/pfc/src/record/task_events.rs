@@ -22,7 +22,7 @@ use super::lost::LostRecordCounts;
 use super::perf_event::{open_dummy_perf_event, read_lost_count, PerfRing, TaskFilter};
 use super::tasks::monotonic_now_ns;
 use crate::data::{RecordEncoder, SampleId};
-use crate::hotplug::{present_cpus, read_cpu_generation, read_online_cpus};
+use crate::hotplug::{read_cpu_generation, read_online_cpus, read_present_cpus};
 
 /// Types of perf records.
 const PERF_RECORD_LOST: u32 = 2;
@@ -45,7 +45,7 @@ const NR_RESERVED_FDS: usize = 64;
 const MAX_THREAD_LISTINGS: usize = 10;
 
 /// The minimum time between two checks of which CPUs are online.
-const CPU_CHECK_INTERVAL: Duration = Duration::from_millis(50);
+const ONLINE_CPU_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The ring of the events on a CPU.
 #[derive(Debug)]
@@ -126,9 +126,9 @@ impl PerfTaskEvents {
     }
 
     /// Returns the online CPUs on which events must be opened. Returns no CPUs if the last check
-    /// was less than [`CPU_CHECK_INTERVAL`] ago.
-    pub fn take_started_cpus(&mut self) -> Vec<u32> {
-        if self.cpus_checked_at.elapsed() < CPU_CHECK_INTERVAL {
+    /// was less than [`ONLINE_CPU_CHECK_INTERVAL`] ago.
+    pub fn take_cpus_needing_events(&mut self) -> Vec<u32> {
+        if self.cpus_checked_at.elapsed() < ONLINE_CPU_CHECK_INTERVAL {
             return Vec::new();
         }
         self.cpus_checked_at = Instant::now();
@@ -177,7 +177,7 @@ impl PerfTaskEvents {
     /// `EACCES` or `EPERM` if the caller may not use perf_event_open(2), `EMFILE` if there are too
     /// many threads and events for all tasks could not be opened.
     pub fn open_for_threads(list_threads: impl Fn() -> Vec<u32>) -> io::Result<Self> {
-        let cpus = present_cpus()?;
+        let cpus = read_present_cpus()?;
         let fd_limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let mut events = Self::new(false);
         let mut opened = BTreeSet::new();
@@ -260,15 +260,16 @@ impl PerfTaskEvents {
         let redirected = self.redirected_event_fds.iter().map(AsFd::as_fd);
         let open = rings.chain(redirected).filter_map(read_lost_count);
         let total = open.fold(self.nr_lost_by_closed_events, u64::saturating_add);
-        self.lost_records.update_ring_total(total);
+        self.lost_records.update_kernel_lost_count(total);
         if let lost @ 1.. = self.lost_records.take_unwritten_count() {
-            output.lost_process_records(lost, &lost_record_sample_id(monotonic_now_ns(), id));
+            output
+                .encode_lost_process_records(lost, &lost_record_sample_id(monotonic_now_ns(), id));
         }
     }
 
     /// Returns the number of lost records that the LOST records in the output count.
     pub fn nr_lost_records(&self) -> u64 {
-        self.lost_records.written_count()
+        self.lost_records.lost_count_in_output()
     }
 }
 
@@ -302,14 +303,14 @@ pub(super) fn copy_process_records(
             Some(PERF_RECORD_COMM | PERF_RECORD_EXIT | PERF_RECORD_FORK | PERF_RECORD_MMAP2)
                 if matches!(pid, None | Some(0 | u32::MAX)) => {}
             Some(PERF_RECORD_COMM | PERF_RECORD_EXIT | PERF_RECORD_FORK | PERF_RECORD_MMAP2) => {
-                output.copy_kernel_record(record, id)
+                output.copy_kernel_record_with_id(record, id)
             }
             Some(PERF_RECORD_LOST) => {
                 let count = read_u64_at(record, RECORD_HEADER_BYTES + 8).unwrap_or(0);
                 // The time follows the process ID and the thread ID.
                 let time = read_u64_at(record, size - RECORD_SAMPLE_ID_BYTES + 8).unwrap_or(0);
                 if let lost @ 1.. = lost_records.add_lost_record(count) {
-                    output.lost_process_records(lost, &lost_record_sample_id(time, id));
+                    output.encode_lost_process_records(lost, &lost_record_sample_id(time, id));
                 }
             }
             _ => {}
@@ -359,7 +360,7 @@ mod tests {
                 ..sample_id(10)
             },
         );
-        expected.lost_process_records(3, &lost_record_sample_id(5, 2));
+        expected.encode_lost_process_records(3, &lost_record_sample_id(5, 2));
         expected.encode_exit(
             (1, 1),
             &SampleId {
@@ -370,13 +371,13 @@ mod tests {
         let mut to = RecordEncoder::default();
         let mut counts = LostRecordCounts::default();
         copy_process_records(&from.bytes, &mut to, 2, &mut counts);
-        assert_eq!(counts.written_count(), 3);
+        assert_eq!(counts.lost_count_in_output(), 3);
         assert_eq!(to.bytes, expected.bytes);
         let mut lost = RecordEncoder::default();
         lost.encode_lost(u64::MAX, &sample_id(10));
         lost.encode_lost(3, &sample_id(10));
         copy_process_records(&lost.bytes, &mut to, 2, &mut counts);
-        assert_eq!(counts.written_count(), u64::MAX);
+        assert_eq!(counts.lost_count_in_output(), u64::MAX);
         // A truncated record is not copied.
         let mut to = RecordEncoder::default();
         copy_process_records(&from.bytes[..from.bytes.len() - 1], &mut to, 2, &mut counts);
@@ -387,7 +388,7 @@ mod tests {
     /// Opens events for threads. Returns `None` if the kernel refuses perf_event_open() on this
     /// machine, so that the test must be skipped. Prints the reason with message!, because the
     /// output of the macros of std is captured in tests that succeed.
-    fn open_or_skip(list_threads: impl Fn() -> Vec<u32>) -> Option<PerfTaskEvents> {
+    fn open_events_or_skip_test(list_threads: impl Fn() -> Vec<u32>) -> Option<PerfTaskEvents> {
         let events = PerfTaskEvents::open_for_threads(list_threads);
         if let Err(error) = &events {
             let test = std::thread::current();
@@ -430,7 +431,7 @@ mod tests {
                 _ => vec![own, other_id],
             }
         };
-        let events = open_or_skip(list_threads);
+        let events = open_events_or_skip_test(list_threads);
         to_other.send(()).expect("a receiver");
         other.join().expect("no panic");
         if let Some(mut events) = events {
@@ -444,7 +445,7 @@ mod tests {
     #[test]
     fn r1_9_thread_events_report_new_thread_names() {
         let tid = own_thread_id();
-        let Some(mut events) = open_or_skip(|| vec![tid]) else {
+        let Some(mut events) = open_events_or_skip_test(|| vec![tid]) else {
             return;
         };
         spawn_named_thread();
@@ -460,10 +461,10 @@ mod tests {
     /// The kernel writes no LOST record for a loss after which it writes no record.
     #[test]
     fn r1_9_lost_process_records_at_the_end_are_counted_once() {
-        const NR_RENAMES: usize = 4000;
+        const NR_THREAD_RENAMES: usize = 4000;
         let tid = own_thread_id();
         let cpu = u32::try_from(rustix::thread::sched_getcpu()).expect("a CPU");
-        let Some(mut events) = open_or_skip(|| vec![tid]) else {
+        let Some(mut events) = open_events_or_skip_test(|| vec![tid]) else {
             return;
         };
         if read_lost_count(&events.rings_by_cpu[&cpu].ring).is_none() {
@@ -478,12 +479,12 @@ mod tests {
             events.record_remaining_losses(&mut to, 1);
             (reported_by_ring, events.nr_lost_records())
         };
-        let (reported_by_ring, all) = rename("full", NR_RENAMES);
+        let (reported_by_ring, all) = rename("full", NR_THREAD_RENAMES);
         assert_eq!(reported_by_ring, 0);
         assert!(all > 0, "the ring has room for all records");
         // The kernel now writes a LOST record, which counts the same losses.
         assert_eq!(rename("last", 1), (all, all));
         let nr_recorded = to.bytes.windows(5).filter(|w| **w == *b"full\0").count();
-        assert_eq!(nr_recorded as u64 + all, NR_RENAMES as u64);
+        assert_eq!(nr_recorded as u64 + all, NR_THREAD_RENAMES as u64);
     }
 }

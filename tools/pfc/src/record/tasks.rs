@@ -44,7 +44,7 @@ const MIN_PROC_READ_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The minimum ratio of the time between two reads of a process's mappings to the time that a read
 /// takes. Reading the thousands of mappings of a large process takes milliseconds.
-const MIN_MAPPINGS_READ_RATIO: u32 = 20;
+const MIN_READ_INTERVAL_PER_READ_TIME: u32 = 20;
 
 /// The maximum size in bytes of the records of processes that a flight recorder or --switch-output
 /// keeps for the next file.
@@ -67,7 +67,7 @@ struct KnownProcess {
     non_leader_threads: BTreeMap<u32, (Vec<u8>, u64)>,
     /// The time of the last read of the mappings, in nanoseconds of CLOCK_MONOTONIC, and the time
     /// that this read took. `None` if the mappings were not read yet.
-    mappings_read: Option<(u64, Duration)>,
+    last_mappings_read: Option<(u64, Duration)>,
     /// The device and inode of the process's executable. `exe_checked_at` is the time of the last
     /// check of the process name and the executable.
     exe_file_id: Option<(u64, u64)>,
@@ -81,23 +81,26 @@ impl KnownProcess {
             start_time_ns: start_time,
             regions_by_start: BTreeMap::new(),
             non_leader_threads: BTreeMap::new(),
-            mappings_read: None,
+            last_mappings_read: None,
             exe_file_id: None,
             exe_checked_at: Instant::now(),
         }
     }
 
     /// Returns the time since the last read of the mappings; `None` if there was no read.
-    fn mappings_age(&self) -> Option<Duration> {
-        let (at, _) = self.mappings_read?;
+    fn time_since_mappings_read(&self) -> Option<Duration> {
+        let (at, _) = self.last_mappings_read?;
         Some(Duration::from_nanos(monotonic_now_ns().saturating_sub(at)))
     }
 
     /// Returns true if the last read of the mappings was long enough ago for another read.
     fn may_read_mappings(&self) -> bool {
-        let read_time = self.mappings_read.map_or(Duration::ZERO, |(_, time)| time);
-        let interval = MIN_PROC_READ_INTERVAL.max(read_time * MIN_MAPPINGS_READ_RATIO);
-        self.mappings_age().is_none_or(|age| age >= interval)
+        let read_time = self
+            .last_mappings_read
+            .map_or(Duration::ZERO, |(_, time)| time);
+        let interval = MIN_PROC_READ_INTERVAL.max(read_time * MIN_READ_INTERVAL_PER_READ_TIME);
+        self.time_since_mappings_read()
+            .is_none_or(|age| age >= interval)
     }
 
     fn find_region(&self, address: u64) -> Option<&ExecutableMapping> {
@@ -109,8 +112,8 @@ impl KnownProcess {
 /// A position in the records that [`ProcessRecorder`] has collected.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProcessRecordPosition {
-    /// The value of [`ProcessRecorder::nr_replacements`] for which `byte_offset` is valid.
-    nr_replacements: u64,
+    /// The value of [`ProcessRecorder::nr_record_replacements`] for which `byte_offset` is valid.
+    nr_record_replacements: u64,
     byte_offset: usize,
 }
 
@@ -120,7 +123,7 @@ pub struct ProcessRecorder {
     /// The records that were collected and have not been taken by [`Self::take_records`] yet.
     records: RecordEncoder,
     /// The number of calls of [`Self::replace_older_half_of_records`].
-    nr_replacements: u64,
+    nr_record_replacements: u64,
     /// True if the kernel's records describe all changes after the start of the recording.
     has_kernel_records: bool,
     /// Processes with samples that are newer than the last check of their executable, name and
@@ -179,7 +182,7 @@ impl ProcessRecorder {
             processes: BTreeMap::new(),
             records: RecordEncoder::default(),
             has_kernel_records: false,
-            nr_replacements: 0,
+            nr_record_replacements: 0,
             pids_to_check: BTreeSet::new(),
             event_id: id,
             reap_threshold: MIN_PROCESSES_TO_REAP,
@@ -197,12 +200,12 @@ impl ProcessRecorder {
     /// the records. If older records have been replaced since `position` was set, returns all
     /// records.
     pub fn records_after_position(&self, position: &mut ProcessRecordPosition) -> &[u8] {
-        let begin = match position.nr_replacements == self.nr_replacements {
+        let begin = match position.nr_record_replacements == self.nr_record_replacements {
             true => position.byte_offset,
             false => 0,
         };
         *position = ProcessRecordPosition {
-            nr_replacements: self.nr_replacements,
+            nr_record_replacements: self.nr_record_replacements,
             byte_offset: self.records.bytes.len(),
         };
         &self.records.bytes[begin..]
@@ -223,7 +226,7 @@ impl ProcessRecorder {
         self.processes.retain(|pid, process| {
             // The last samples of a process may still be in a ring after the process has ended.
             process
-                .mappings_age()
+                .time_since_mappings_read()
                 .is_some_and(|age| age < MAX_SAMPLE_DELAY_AFTER_EXIT)
                 || fs::exists(format!("/proc/{pid}")).unwrap_or(true)
         });
@@ -232,7 +235,7 @@ impl ProcessRecorder {
 
     /// Switches from /proc to the kernel's records. After this call, only
     /// [`Self::record_existing_process`] reads /proc.
-    pub fn use_kernel_records(&mut self) {
+    pub fn switch_to_kernel_records(&mut self) {
         self.has_kernel_records = true;
     }
 
@@ -257,7 +260,7 @@ impl ProcessRecorder {
     /// a record of an exec, the process's samples before the exec have no names, because /proc
     /// describes the new program.
     fn replace_older_half_of_records(&mut self) {
-        self.nr_replacements += 1;
+        self.nr_record_replacements += 1;
         let mut newer = std::mem::take(&mut self.records.bytes);
         let time = time_of_middle_record(&newer);
         take_records_until(&mut newer, time);
@@ -406,7 +409,7 @@ impl ProcessRecorder {
     /// Records the last changes of known processes before a file is completed, unless the kernel's
     /// records have all changes: the names of all threads, and the executable, name and mappings of
     /// processes whose samples are newer than their last check.
-    pub fn record_last_changes(&mut self) {
+    pub fn record_changes_at_file_end(&mut self) {
         if self.has_kernel_records {
             return;
         }
@@ -506,7 +509,7 @@ mod tests {
 
     /// Replaces the older half of the records, and returns how many name records of this process
     /// there are afterwards. `add_newer` adds a record to the newer half.
-    fn count_names_after_shrink(add_newer: impl Fn(&mut RecordEncoder, &SampleId)) -> usize {
+    fn count_names_after_replacement(add_newer: impl Fn(&mut RecordEncoder, &SampleId)) -> usize {
         let pid = std::process::id();
         let id = |pid: u32, time: u64| SampleId {
             pid,
@@ -515,7 +518,7 @@ mod tests {
             ..SampleId::default()
         };
         let mut tasks = ProcessRecorder::new(1);
-        tasks.use_kernel_records();
+        tasks.switch_to_kernel_records();
         tasks.records.bytes.clear();
         for time in 10..20 {
             tasks
@@ -541,10 +544,10 @@ mod tests {
         let exec = |to: &mut RecordEncoder, id: &SampleId| to.encode_comm(b"new", true, id);
         let fork = |to: &mut RecordEncoder, id: &SampleId| to.encode_fork((1, 1), id);
         let thread = |to: &mut RecordEncoder, id: &SampleId| to.encode_fork((id.pid, id.pid), id);
-        assert_eq!(count_names_after_shrink(rename), 2);
-        assert_eq!(count_names_after_shrink(exec), 1);
-        assert_eq!(count_names_after_shrink(fork), 0);
-        assert_eq!(count_names_after_shrink(thread), 1);
+        assert_eq!(count_names_after_replacement(rename), 2);
+        assert_eq!(count_names_after_replacement(exec), 1);
+        assert_eq!(count_names_after_replacement(fork), 0);
+        assert_eq!(count_names_after_replacement(thread), 1);
     }
 
     #[test]

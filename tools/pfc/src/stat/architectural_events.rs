@@ -7,9 +7,9 @@
 use std::arch::x86_64::__cpuid;
 
 /// The CPUID leaf of Intel's architectural performance monitoring.
-const LEAF: u32 = 0xa;
+const PERFMON_CPUID_LEAF: u32 = 0xa;
 /// The codes of the architectural events, in the order of their bits in EBX of the CPUID leaf.
-const CODES: [u64; 7] = [0x003c, 0x00c0, 0x013c, 0x4f2e, 0x412e, 0x00c4, 0x00c5];
+const EVENT_CODES_BY_BIT: [u64; 7] = [0x003c, 0x00c0, 0x013c, 0x4f2e, 0x412e, 0x00c4, 0x00c5];
 /// The code of mispredicted branches.
 const BRANCH_MISSES: u64 = 0x00c5;
 /// The code that perf uses in place of [`BRANCH_MISSES`] on Nehalem (erratum AAJ80).
@@ -18,20 +18,22 @@ const NEHALEM_BRANCH_MISSES: u64 = 0x7f89;
 /// The architectural events that the processor can count.
 #[derive(Clone, Copy, Debug)]
 pub struct ArchitecturalEvents {
-    /// Bit n is set if the processor can count event n of [`CODES`].
-    available: u32,
+    /// Bit n is set if the processor can count event n of [`EVENT_CODES_BY_BIT`].
+    available_event_bits: u32,
 }
 
 impl ArchitecturalEvents {
     /// All architectural events.
-    pub const ALL: Self = Self { available: !0 };
+    pub const ALL: Self = Self {
+        available_event_bits: !0,
+    };
 
     /// Reads CPUID on the current CPU. Called only if the processor has Intel's architectural
     /// performance monitoring.
     pub fn read() -> Self {
         // SAFETY: Every x86-64 processor has the CPUID instruction, and a processor with
         // architectural performance monitoring has its leaf.
-        let leaf = unsafe { __cpuid(LEAF) };
+        let leaf = unsafe { __cpuid(PERFMON_CPUID_LEAF) };
         Self::from_cpuid(leaf.eax, leaf.ebx)
     }
 
@@ -41,18 +43,18 @@ impl ArchitecturalEvents {
     fn from_cpuid(eax: u32, ebx: u32) -> Self {
         let valid = 1u32.checked_shl(eax >> 24).map_or(!0, |bit| bit - 1);
         Self {
-            available: valid & !ebx,
+            available_event_bits: valid & !ebx,
         }
     }
 
     /// Returns the code with which perf counts the event `code` on a processor. Returns `None` if
     /// `code` is an architectural event that the processor cannot count.
-    pub fn counted_code(self, family: u32, model: u32, code: u64) -> Option<u64> {
-        let Some(bit) = CODES.iter().position(|c| *c == code) else {
+    pub fn find_countable_code(self, family: u32, model: u32, code: u64) -> Option<u64> {
+        let Some(bit) = EVENT_CODES_BY_BIT.iter().position(|c| *c == code) else {
             return Some(code);
         };
         let is_nehalem = family == 6 && matches!(model, 0x1a | 0x1e | 0x2e);
-        match (self.available >> bit) & 1 {
+        match (self.available_event_bits >> bit) & 1 {
             0 if code == BRANCH_MISSES && is_nehalem => Some(NEHALEM_BRANCH_MISSES),
             0 => None,
             _ => Some(code),
@@ -66,10 +68,11 @@ mod tests {
 
     #[test]
     fn r1_16_architectural_events_that_cpuid_reports_missing_are_not_counted() {
-        let code =
-            |eax, ebx, code| ArchitecturalEvents::from_cpuid(eax, ebx).counted_code(6, 0x5e, code);
+        let code = |eax, ebx, code| {
+            ArchitecturalEvents::from_cpuid(eax, ebx).find_countable_code(6, 0x5e, code)
+        };
         let seven_bits = 0x0730_0404;
-        for select in CODES {
+        for select in EVENT_CODES_BY_BIT {
             assert_eq!(code(seven_bits, 0, select), Some(select));
             assert_eq!(code(seven_bits, 0x7f, select), None);
         }
@@ -86,9 +89,9 @@ mod tests {
     #[test]
     fn r1_16_branch_misses_of_nehalem_have_another_code() {
         let events = ArchitecturalEvents::from_cpuid(0x0730_0404, 1 << 6);
-        assert_eq!(events.counted_code(6, 0x1a, 0x00c5), Some(0x7f89));
-        assert_eq!(events.counted_code(6, 0x2c, 0x00c5), None);
+        assert_eq!(events.find_countable_code(6, 0x1a, 0x00c5), Some(0x7f89));
+        assert_eq!(events.find_countable_code(6, 0x2c, 0x00c5), None);
         let all = ArchitecturalEvents::ALL;
-        assert_eq!(all.counted_code(6, 0x1a, 0x00c5), Some(0x00c5));
+        assert_eq!(all.find_countable_code(6, 0x1a, 0x00c5), Some(0x00c5));
     }
 }

@@ -32,7 +32,7 @@ pub struct RegisterPlan {
     pub placements: Vec<EventPlacement>,
     /// The event set of each event, in the order of the events; empty if one event set is enough.
     /// For an event that is not on a hardware counter, the number of the event set has no meaning.
-    pub set_by_event: Vec<u16>,
+    pub event_set_of_each_event: Vec<u16>,
     /// The number of event sets; 0 if one event set is enough.
     pub nr_sets: u16,
     pub pmc_values: Vec<RegisterValue>,
@@ -63,7 +63,7 @@ impl RegisterPlan {
             .retain(|v| v.number >= perfmon::FIRST_SOFT_REGISTER && v.set == 0);
         self.uses_hardware = false;
         self.nr_sets = 0;
-        self.set_by_event.clear();
+        self.event_set_of_each_event.clear();
         self
     }
 }
@@ -74,9 +74,9 @@ struct RegisterAssigner<'a> {
     pmu_description: Option<&'a PmuDescription>,
     /// The general counters that are still free. A general counter is a PMD whose PMC controls no
     /// other PMD.
-    free_general_counters: Vec<u16>,
-    free_fixed_counters: Vec<u16>,
-    free_instance_registers: Vec<u16>,
+    unassigned_general_counters: Vec<u16>,
+    unassigned_fixed_counters: Vec<u16>,
+    unassigned_instance_registers: Vec<u16>,
     plan: RegisterPlan,
     fixed_counter_control: u64,
 }
@@ -97,17 +97,17 @@ pub fn assign_events_to_registers(events: &[Event], map: &RegisterMap) -> Regist
     let pmds = description.map_or(&[][..], |d| &d.pmds);
     let mut assigner = RegisterAssigner {
         pmu_description: description,
-        free_general_counters: pmds
+        unassigned_general_counters: pmds
             .iter()
             .filter(|r| description.is_some_and(|d| has_own_pmc(d, r.pmcs)))
             .map(|r| r.number)
             .collect(),
-        free_fixed_counters: pmds
+        unassigned_fixed_counters: pmds
             .iter()
             .filter(|r| r.pmcs == 1 << FIRST_FIXED_REGISTER && r.number >= FIRST_FIXED_REGISTER)
             .map(|r| r.number)
             .collect(),
-        free_instance_registers: (perfmon::FIRST_INSTANCE_REGISTER
+        unassigned_instance_registers: (perfmon::FIRST_INSTANCE_REGISTER
             ..perfmon::FIRST_INSTANCE_REGISTER + perfmon::NR_INSTANCE_REGISTERS)
             .filter(|n| map.pmd(*n).is_some() && map.pmc(*n).is_some())
             .collect(),
@@ -242,7 +242,7 @@ pub fn assign_events_to_sets(
         Err(ScheduleError::NoCounter(_)) => return Ok(plan),
     };
     let mut assigned = RegisterPlan {
-        set_by_event: vec![0; events.len()],
+        event_set_of_each_event: vec![0; events.len()],
         nr_sets: schedule.sets,
         pmc_values: Vec::new(),
         uses_hardware: true,
@@ -252,7 +252,7 @@ pub fn assign_events_to_sets(
     let mut fixed = vec![0; usize::from(schedule.sets)];
     for ((n, code), assignment) in hardware_events.iter().zip(&schedule.assignments) {
         assigned.placements[*n] = EventPlacement::Pmd(assignment.pmd);
-        assigned.set_by_event[*n] = assignment.set;
+        assigned.event_set_of_each_event[*n] = assignment.set;
         if assignment.pmd < FIRST_FIXED_REGISTER {
             assigned.pmc_values.push(
                 RegisterValue::new(assignment.pmd, general_counter_pmc_value(*code))
@@ -293,16 +293,17 @@ impl RegisterAssigner<'_> {
         };
         let has_pmd = |n: u16| self.pmu_description.and_then(|d| d.pmd(n)).is_some();
         if !code.is_fixed_only {
-            if let Some(at) = self.free_general_counters.iter().position(can_count) {
-                let n = self.free_general_counters.remove(at);
+            if let Some(at) = self.unassigned_general_counters.iter().position(can_count) {
+                let n = self.unassigned_general_counters.remove(at);
                 self.plan.pmc_values.push(RegisterValue::new(n, value));
                 self.plan.uses_hardware = true;
                 return EventPlacement::Pmd(n);
             }
         }
-        if let Some(at) = fixed.and_then(|f| self.free_fixed_counters.iter().position(|n| *n == f))
+        if let Some(at) =
+            fixed.and_then(|f| self.unassigned_fixed_counters.iter().position(|n| *n == f))
         {
-            let n = self.free_fixed_counters.remove(at);
+            let n = self.unassigned_fixed_counters.remove(at);
             self.fixed_counter_control |= fixed_counter_control_bits(code, n);
             self.plan.uses_hardware = true;
             return EventPlacement::Pmd(n);
@@ -325,10 +326,10 @@ impl RegisterAssigner<'_> {
     }
 
     fn assign_counter_page_instance(&mut self, number: u32) -> EventPlacement {
-        if self.free_instance_registers.is_empty() {
+        if self.unassigned_instance_registers.is_empty() {
             return EventPlacement::NotCounted;
         }
-        let n = self.free_instance_registers.remove(0);
+        let n = self.unassigned_instance_registers.remove(0);
         self.plan
             .pmc_values
             .push(RegisterValue::new(n, number.into()));
@@ -354,7 +355,7 @@ mod tests {
         assign_events_to_registers(&resolve_events(machine, words), &machine.map)
     }
 
-    fn pmd_numbers(plan: &RegisterPlan) -> Vec<i32> {
+    fn assigned_pmd_numbers(plan: &RegisterPlan) -> Vec<i32> {
         let number = |p: &EventPlacement| match p {
             EventPlacement::Pmd(n) => i32::from(*n),
             EventPlacement::NotCounted => -1,
@@ -367,7 +368,7 @@ mod tests {
     fn r1_16_general_counters_are_assigned_first() {
         let machine = make_test_machine(Vendor::Intel, 4, false);
         let plan = assign_named_events(&machine, &["cycles:u", "instructions", "branches"]);
-        assert_eq!(pmd_numbers(&plan), [1, 2, 0]);
+        assert_eq!(assigned_pmd_numbers(&plan), [1, 2, 0]);
         assert_eq!(plan.pmc_values[0], RegisterValue::new(0, 0x43_00c4));
         assert_eq!(plan.pmc_values[1], RegisterValue::new(1, 0x41_003c));
         assert!(plan.uses_hardware && !plan.has_uncounted_event);
@@ -379,20 +380,26 @@ mod tests {
         let mut machine = make_test_machine(Vendor::Intel, 4, false);
         (machine.family, machine.model) = (6, 0x3c);
         let plan = assign_named_events(&machine, &["branches", "branch-misses", "r1cb", "r148"]);
-        assert_eq!(pmd_numbers(&plan), [0, 1, 3, 2]);
+        assert_eq!(assigned_pmd_numbers(&plan), [0, 1, 3, 2]);
         // Two events need counter 2, so only one of the two events fits in an event set.
         let events = resolve_events(&machine, &["r148", "r8a3", "branches"]);
         assert_eq!(
-            pmd_numbers(&assign_events_to_registers(&events, &machine.map)),
+            assigned_pmd_numbers(&assign_events_to_registers(&events, &machine.map)),
             [2, -1, 0]
         );
         let plan = assign_events_to_sets(&events, &[None; 3], &machine.map).expect("fits");
         assert_eq!(plan.nr_sets, 2);
         assert_eq!(plan.placements[..2], [2, 2].map(EventPlacement::Pmd));
-        assert_ne!(plan.set_by_event[0], plan.set_by_event[1]);
+        assert_ne!(
+            plan.event_set_of_each_event[0],
+            plan.event_set_of_each_event[1]
+        );
         // A PMU with two counters (0 and 1) has no counter 2.
         machine.map = make_test_machine(Vendor::Intel, 2, false).map;
-        assert_eq!(pmd_numbers(&assign_named_events(&machine, &["r148"])), [-2]);
+        assert_eq!(
+            assigned_pmd_numbers(&assign_named_events(&machine, &["r148"])),
+            [-2]
+        );
     }
 
     #[test]
@@ -400,7 +407,7 @@ mod tests {
         let machine = make_test_machine(Vendor::Intel, 2, false);
         let words = "instructions:u branches cycles branch-misses ref-cycles:k";
         let plan = assign_named_events(&machine, &Vec::from_iter(words.split(' ')));
-        assert_eq!(pmd_numbers(&plan), [16, 0, 17, 1, 18]);
+        assert_eq!(assigned_pmd_numbers(&plan), [16, 0, 17, 1, 18]);
         assert_eq!(plan.pmc_values[2], RegisterValue::new(16, 0x132));
     }
 
@@ -409,11 +416,11 @@ mod tests {
         let intel = make_test_machine(Vendor::Intel, 1, false);
         let words = ["branches", "branch-misses", "cycles", "cycles", "r1b7"];
         let plan = assign_named_events(&intel, &words);
-        assert_eq!(pmd_numbers(&plan), [0, -1, 17, -1, -1]);
+        assert_eq!(assigned_pmd_numbers(&plan), [0, -1, 17, -1, -1]);
         assert!(plan.has_uncounted_event);
         let amd = make_test_machine(Vendor::Amd, 2, false);
         let plan = assign_named_events(&amd, &["cycles", "instructions", "branches", "bus-cycles"]);
-        assert_eq!(pmd_numbers(&plan), [0, 1, -1, -2]);
+        assert_eq!(assigned_pmd_numbers(&plan), [0, 1, -1, -2]);
     }
 
     #[test]
@@ -433,7 +440,10 @@ mod tests {
         // At most two hardware events fit in an event set.
         let groups = [Some(0), None, Some(0), None, None, None];
         let plan = assign_events_to_sets(&events, &groups, &machine.map).expect("fits");
-        assert_eq!(plan.set_by_event[0], plan.set_by_event[2]);
+        assert_eq!(
+            plan.event_set_of_each_event[0],
+            plan.event_set_of_each_event[2]
+        );
         let groups = [Some(0), None, Some(0), Some(0), None, None];
         let result = assign_events_to_sets(&events, &groups, &machine.map);
         assert_eq!(result, Err((0, 3)));
@@ -445,18 +455,18 @@ mod tests {
     fn r1_16_code_with_reserved_bits_is_not_supported() {
         let machine = make_test_machine(Vendor::Amd, 2, false);
         let plan = assign_named_events(&machine, &["r8000000000000c0"]);
-        assert_eq!(pmd_numbers(&plan), [-2]);
+        assert_eq!(assigned_pmd_numbers(&plan), [-2]);
         let plan = assign_named_events(&machine, &["r800c0"]);
-        assert_eq!(pmd_numbers(&plan), [-2]);
+        assert_eq!(assigned_pmd_numbers(&plan), [-2]);
     }
 
     #[test]
     fn r1_16_software_events_need_no_hardware_counter() {
         let machine = make_test_machine(Vendor::Intel, 1, true);
         let plan = assign_named_events(&machine, &["cs", "branches", "faults", "branch-misses"]);
-        assert_eq!(pmd_numbers(&plan), [258, 0, 259, -1]);
+        assert_eq!(assigned_pmd_numbers(&plan), [258, 0, 259, -1]);
         let plan = plan.without_hardware_registers();
-        assert_eq!(pmd_numbers(&plan), [258, -1, 259, -1]);
+        assert_eq!(assigned_pmd_numbers(&plan), [258, -1, 259, -1]);
         assert!(plan.pmc_values.is_empty() && !plan.uses_hardware && !plan.is_empty());
     }
 }

@@ -19,13 +19,13 @@ use super::process::{self, WaitStatus};
 use crate::error::{Failure, TryingTo};
 use crate::limits;
 
-/// The maximum time after which [`FollowedCommand::wait_for_exit_uncounted`] checks whether the
-/// command has exited, even if no SIGCHLD arrives.
+/// The maximum time after which [`FollowedCommand::wait_for_exit_without_counting`] checks whether
+/// the command has exited, even if no SIGCHLD arrives.
 const EXIT_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// The maximum number of state changes (of children and tracees) that pfc handles between two waits
 /// for signals. Processes that fork all the time can change their states faster than pfc can handle
 /// the changes.
-const MAX_STATE_CHANGES: usize = 100;
+const MAX_STATE_CHANGES_PER_WAIT: usize = 100;
 
 /// Attaches contexts to the threads that a [`FollowedCommand`] follows, for counting or for
 /// sampling.
@@ -250,13 +250,14 @@ impl FollowedCommand {
     }
 
     /// Handles the state changes of child processes and tracees since the last call, at most
-    /// [`MAX_STATE_CHANGES`]. Returns the exit status of the command if the command has exited, else
-    /// `None`. The caller then waits at most until [`Self::limit_wait`], and calls again.
+    /// [`MAX_STATE_CHANGES_PER_WAIT`]. Returns the exit status of the command if the command has
+    /// exited, else `None`. The caller then waits at most until
+    /// [`Self::shorten_wait_if_changes_pending`], and calls again.
     pub fn handle_state_changes(
         &mut self,
         handler: &mut impl FollowedThreadHandler,
     ) -> Result<Option<ExitStatus>, Failure> {
-        for _ in 0..MAX_STATE_CHANGES {
+        for _ in 0..MAX_STATE_CHANGES_PER_WAIT {
             let change = process::try_wait_any_child().trying_to("wait for the command")?;
             self.has_pending_changes = change.is_some();
             let Some((pid, status)) = change else {
@@ -271,7 +272,7 @@ impl FollowedCommand {
 
     /// Returns the time until which the caller may wait before it calls
     /// [`Self::handle_state_changes`] again: now if state changes may be pending, else `until`.
-    pub fn limit_wait(&self, until: Option<Instant>) -> Option<Instant> {
+    pub fn shorten_wait_if_changes_pending(&self, until: Option<Instant>) -> Option<Instant> {
         match self.has_pending_changes {
             true => Some(Instant::now()),
             false => until,
@@ -281,12 +282,12 @@ impl FollowedCommand {
     /// Waits until the command has exited, without counting. Traced threads and children of the
     /// command are resumed, and their signals are delivered. Called after a failure, so that the
     /// command can complete.
-    pub fn wait_for_exit_uncounted(&mut self, event_loop: &mut EventLoop) {
+    pub fn wait_for_exit_without_counting(&mut self, event_loop: &mut EventLoop) {
         if self.has_exited {
             return;
         }
         loop {
-            for _ in 0..MAX_STATE_CHANGES {
+            for _ in 0..MAX_STATE_CHANGES_PER_WAIT {
                 let change = process::try_wait_any_child();
                 self.has_pending_changes = matches!(change, Ok(Some(_)));
                 let (pid, status) = match change {
@@ -308,7 +309,7 @@ impl FollowedCommand {
                 let _ = resumed;
             }
             let until = Some(Instant::now() + EXIT_CHECK_INTERVAL);
-            let wake = event_loop.wait(self.limit_wait(until));
+            let wake = event_loop.wait(self.shorten_wait_if_changes_pending(until));
             if let Ok(WakeReason::Terminated(signal)) = wake {
                 self.send_signal(signal);
             }
@@ -405,9 +406,9 @@ mod tests {
     use super::*;
 
     /// A handler that cannot read the context of a thread.
-    struct UnreadableContexts;
+    struct UnreadableContextHandler;
 
-    impl FollowedThreadHandler for UnreadableContexts {
+    impl FollowedThreadHandler for UnreadableContextHandler {
         const STOP_THREADS_AT_EXIT: bool = false;
 
         fn create_context(&self) -> io::Result<Option<Context>> {
@@ -442,11 +443,14 @@ mod tests {
             followed_tids: BTreeSet::from([i32::MAX]),
             has_pending_changes: false,
         };
-        let result =
-            command.handle_wait_status(i32::MAX, WaitStatus::Exited(3), &mut UnreadableContexts);
+        let result = command.handle_wait_status(
+            i32::MAX,
+            WaitStatus::Exited(3),
+            &mut UnreadableContextHandler,
+        );
         let message = result.expect_err("an error").to_string();
         assert!(message.starts_with("cannot read the context of thread 2147483647: "));
-        // Without this flag, wait_for_exit_uncounted() would wait for the command forever.
+        // Without this flag, wait_for_exit_without_counting() would wait for the command forever.
         assert!(command.has_exited);
     }
 }

@@ -21,8 +21,8 @@ use super::throttling::Throttling;
 use crate::hotplug::{is_cpu_online, MonitoredCpus, MonitoringGap};
 use crate::target::{call_on_target_cpu, is_esrch};
 
-/// The default of [`CountingContextConfig::set_timeout_ns`].
-pub const DEFAULT_SET_TIMEOUT_NS: u64 = 1_000_000;
+/// The default of [`CountingContextConfig::event_set_timeout_ns`].
+pub const DEFAULT_EVENT_SET_TIMEOUT_NS: u64 = 1_000_000;
 
 /// The PMD (data register) or PMDs from which the count of an event is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub struct CountingContextConfig {
     pub nr_sets: u16,
     /// The time for which an event set is loaded before the next event set is loaded, in
     /// nanoseconds.
-    pub set_timeout_ns: u64,
+    pub event_set_timeout_ns: u64,
     /// The threshold of `--cascade`. If there is a threshold, event set 0 counts the event of the
     /// threshold, and the other event sets are loaded after the threshold is reached.
     pub cascade_threshold: Option<CascadeThreshold>,
@@ -71,7 +71,7 @@ impl CountingContextConfig {
         let source_of = |(n, placement): (usize, &EventPlacement)| match placement {
             EventPlacement::Pmd(pmd) if *pmd < perfmon::FIRST_SOFT_REGISTER && plan.nr_sets > 1 => {
                 Some(CountSource::OneSet(
-                    plan.set_by_event.get(n).copied().unwrap_or(0),
+                    plan.event_set_of_each_event.get(n).copied().unwrap_or(0),
                     *pmd,
                 ))
             }
@@ -92,7 +92,7 @@ impl CountingContextConfig {
             count_sources: sources,
             clock_pmd,
             nr_sets: plan.nr_sets.max(1),
-            set_timeout_ns: DEFAULT_SET_TIMEOUT_NS,
+            event_set_timeout_ns: DEFAULT_EVENT_SET_TIMEOUT_NS,
             cascade_threshold: None,
         }
     }
@@ -103,19 +103,19 @@ impl CountingContextConfig {
     }
 
     /// Returns the ID of the first event set that does not count the event of the threshold.
-    fn first_counting_set(&self) -> u16 {
+    fn first_counting_set_id(&self) -> u16 {
         u16::from(self.cascade_threshold.is_some())
     }
 
     fn counting_set_ids(&self) -> std::ops::Range<u16> {
-        self.first_counting_set()..self.first_counting_set() + self.nr_sets
+        self.first_counting_set_id()..self.first_counting_set_id() + self.nr_sets
     }
 
     /// Creates a context and writes its registers, without attaching the context.
     pub fn create_context(&self) -> io::Result<Context> {
         let context = Context::create(self.scope)?;
         self.create_event_sets(&context)?;
-        let in_set = |v: &RegisterValue| v.in_set(v.set + self.first_counting_set());
+        let in_set = |v: &RegisterValue| v.in_set(v.set + self.first_counting_set_id());
         let pmcs: Vec<RegisterValue> = self.pmc_values.iter().map(in_set).collect();
         context.write_pmcs(&pmcs)?;
         let mut zeroes: Vec<(u16, u16)> = Vec::new();
@@ -125,7 +125,7 @@ impl CountingContextConfig {
                     zeroes.extend(self.counting_set_ids().map(|set| (set, *pmd)))
                 }
                 CountSource::OneSet(set, pmd) => {
-                    zeroes.push((set + self.first_counting_set(), *pmd))
+                    zeroes.push((set + self.first_counting_set_id(), *pmd))
                 }
             }
         }
@@ -147,7 +147,7 @@ impl CountingContextConfig {
             set_id,
             set_flags: if self.nr_sets > 1 { TIME_SWITCH } else { 0 },
             set_timeout: if self.nr_sets > 1 {
-                self.set_timeout_ns
+                self.event_set_timeout_ns
             } else {
                 0
             },
@@ -159,7 +159,7 @@ impl CountingContextConfig {
             // the event of the threshold.
             if let Some(last) = sets.last_mut() {
                 (last.set_flags, last.set_id_next) =
-                    (last.set_flags | EXPL_NEXT, self.first_counting_set());
+                    (last.set_flags | EXPL_NEXT, self.first_counting_set_id());
             }
             sets.push(SetDesc {
                 set_flags: OVFL_SWITCH,
@@ -186,7 +186,7 @@ impl CountingContextConfig {
                     all_sets.extend(self.counting_set_ids().map(|set| (set, *pmd)))
                 }
                 CountSource::OneSet(set, pmd) => {
-                    one_set.push((set + self.first_counting_set(), *pmd))
+                    one_set.push((set + self.first_counting_set_id(), *pmd))
                 }
             }
         }
@@ -343,11 +343,11 @@ impl CountingContexts {
         let context = self.contexts.get(&thread);
         !self.config.is_empty()
             && context.is_none_or(|attached| attached.end_causes.is_some())
-            && !self.incomplete_targets.has_ended_early(thread)
+            && !self.incomplete_targets.has_target_ended_early(thread)
     }
 
-    /// Returns the time of the next call of [`Self::update_contexts`]; `None` if threads are
-    /// counted.
+    /// Returns the time of the next call of [`Self::update_hotplugged_contexts`]; `None` if threads
+    /// are counted.
     pub fn next_cpu_check_at(&self) -> Option<Instant> {
         self.monitored_cpus
             .as_ref()
@@ -356,7 +356,7 @@ impl CountingContexts {
 
     /// Reads which contexts have ended. Closes the contexts of CPUs that are offline, and attaches
     /// contexts to CPUs that are online again.
-    pub fn update_contexts(&mut self) -> io::Result<()> {
+    pub fn update_hotplugged_contexts(&mut self) -> io::Result<()> {
         self.read_context_messages()?;
         let online = match &mut self.monitored_cpus {
             Some(cpus) => cpus.find_cpus_to_attach(),
@@ -372,7 +372,7 @@ impl CountingContexts {
                     self.restart_errors_by_cpu.remove(&cpu);
                 }
                 // The CPU may have gone offline before the context was attached. The next call of
-                // update_contexts() tries again to attach a context.
+                // update_hotplugged_contexts() tries again to attach a context.
                 (Err(error), _) => {
                     self.contexts.remove(&cpu);
                     if is_cpu_online(cpu) {
@@ -425,7 +425,7 @@ impl CountingContexts {
         }
         let context = self.config.run_on_target(target, || {
             let context = self.config.create_context()?;
-            context.load_set(target, self.next_start_set)?;
+            context.load_with_active_set(target, self.next_start_set)?;
             Ok(context)
         })?;
         // Each context starts with the event set that follows the start set of the previous
@@ -489,7 +489,7 @@ impl CountingContexts {
             .as_ref()
             .is_some_and(MonitoredCpus::has_unreported_gap)
         {
-            early_causes = early_causes.union(MissingCountCauses::OFFLINE);
+            early_causes = early_causes.union(MissingCountCauses::CPU_OFFLINE);
         }
         Ok(sums
             .into_iter()
@@ -513,7 +513,7 @@ impl CountingContexts {
             for (target, attached) in &mut self.contexts {
                 let causes = attached.read_end_causes(self.config.scope)?;
                 self.incomplete_targets.add(*target, causes);
-                if causes.contains(MissingCountCauses::OFFLINE) {
+                if causes.intersects(MissingCountCauses::CPU_OFFLINE) {
                     offline.push(*target);
                 }
             }
@@ -530,7 +530,7 @@ impl CountingContexts {
 
     /// Returns the throttling of all contexts of the run, added up. Only contexts with a threshold
     /// can be throttled, because other contexts request no overflows.
-    pub fn total_throttling(&self) -> io::Result<Throttling> {
+    pub fn read_total_throttling(&self) -> io::Result<Throttling> {
         let mut total = self.throttling_of_closed_contexts;
         if self.config.cascade_threshold.is_some() {
             for attached in self.contexts.values() {

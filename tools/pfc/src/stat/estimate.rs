@@ -89,7 +89,7 @@ impl CountSums {
         }
     }
 
-    fn combine_with(&self, other: &Self, op: fn(u128, u128) -> u128) -> Self {
+    fn combine_each_sum_with(&self, other: &Self, op: fn(u128, u128) -> u128) -> Self {
         let to_u64 = |a: u64, b: u64| op(a.into(), b.into()) as u64;
         Self {
             value: to_u64(self.value, other.value),
@@ -106,7 +106,7 @@ impl CountSums {
     }
 
     pub fn plus(&self, other: &Self) -> Self {
-        self.combine_with(other, u128::wrapping_add)
+        self.combine_each_sum_with(other, u128::wrapping_add)
     }
 
     /// Returns the difference between `self` and earlier sums of the same event. The difference has
@@ -116,7 +116,7 @@ impl CountSums {
     pub fn since(&self, before: &Self) -> Self {
         Self {
             missing_count_causes: self.missing_count_causes,
-            ..self.combine_with(before, u128::wrapping_sub)
+            ..self.combine_each_sum_with(before, u128::wrapping_sub)
         }
     }
 
@@ -129,7 +129,7 @@ impl CountSums {
             let share = if self.time_ns == 0 { 0.0 } else { 1.0 };
             return CountEstimate {
                 value,
-                counted_share: share,
+                counted_time_share: share,
                 error_bar: (share == 1.0).then_some(0.0),
             };
         }
@@ -151,7 +151,7 @@ impl CountSums {
         });
         CountEstimate {
             value: ratio * total,
-            counted_share: share,
+            counted_time_share: share,
             error_bar: error,
         }
     }
@@ -192,7 +192,7 @@ fn student_t_quantile(degrees_of_freedom: f64) -> f64 {
 pub struct CountEstimate {
     pub value: f64,
     /// The fraction of the time in which the event was counted; 1 means all of the time.
-    pub counted_share: f64,
+    pub counted_time_share: f64,
     /// Half length of the error bar. In [`CONFIDENCE_PERCENT`] percent of all cases, the distance
     /// between `value` and the true value is at most `error_bar`. If the error is not known,
     /// `error_bar` is `None`.
@@ -237,16 +237,16 @@ mod tests {
     fn r1_12_constant_rate_has_no_error() {
         let e = sums_of_turns(&[(10, 100), (30, 300), (20, 200)]).estimate_for_time(600);
         assert!((e.value - 6000.0).abs() < 1e-6 && e.error_bar.expect("known") < 1e-3);
-        assert!((e.counted_share - 0.1).abs() < 1e-9);
+        assert!((e.counted_time_share - 0.1).abs() < 1e-9);
         let all = sums_of_turns(&[(10, 3), (20, 100)]).estimate_for_time(30);
-        let values = (all.value, all.counted_share, all.error_bar);
+        let values = (all.value, all.counted_time_share, all.error_bar);
         assert_eq!(values, (103.0, 1.0, Some(0.0)));
         let one = sums_of_turns(&[(10, 3)]).estimate_for_time(30);
         assert_eq!(one.error_bar, None);
         let none = sums_of_turns(&[(10, 0), (20, 0), (10, 0)]).estimate_for_time(100);
         assert_eq!((none.value, none.error_bar), (0.0, Some(0.0)));
         let never = CountSums::default().estimate_for_time(30);
-        assert_eq!(never.counted_share, 0.0);
+        assert_eq!(never.counted_time_share, 0.0);
     }
 
     #[test]

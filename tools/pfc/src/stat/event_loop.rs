@@ -13,7 +13,7 @@ use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR2, SIGWINCH};
 use signal_hook::low_level::pipe;
 
-use super::process::{flag_signal_from_process, is_signal_ignored};
+use super::process::{catch_signal_sent_by_process, is_signal_ignored};
 
 /// The event that ended a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub enum WakeReason {
     /// SIGUSR2.
     SwitchOutput,
     /// The size of the terminal has changed. Only an event loop that was made by
-    /// [`EventLoop::for_terminal`] catches SIGWINCH.
+    /// [`EventLoop::with_terminal_signals`] catches SIGWINCH.
     Resized,
     /// A file for which the caller waits is readable.
     Ready,
@@ -66,7 +66,7 @@ impl EventLoop {
     fn with_sighup(catches_hangup: bool) -> io::Result<Self> {
         // The handlers of a signal run in the order in which they were registered, so the flag is
         // set before the event loop wakes.
-        let is_sigint_from_process = flag_signal_from_process(SIGINT)?;
+        let is_sigint_from_process = catch_signal_sent_by_process(SIGINT)?;
         let mut signals = vec![
             register_signal_pipe(SIGINT, WakeReason::Interrupted)?,
             register_signal_pipe(SIGTERM, WakeReason::Terminated(SIGTERM))?,
@@ -95,7 +95,7 @@ impl EventLoop {
     /// Makes an event loop for a program that owns the terminal. In addition to the other signals,
     /// this event loop catches SIGWINCH. SIGHUP is caught even if this process was started with
     /// SIGHUP ignored, because the program cannot continue without its terminal.
-    pub fn for_terminal() -> io::Result<Self> {
+    pub fn with_terminal_signals() -> io::Result<Self> {
         let mut event_loop = Self::with_sighup(true)?;
         let sigwinch = register_signal_pipe(SIGWINCH, WakeReason::Resized)?;
         event_loop.signal_pipes.insert(0, sigwinch);

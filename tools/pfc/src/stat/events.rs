@@ -256,7 +256,7 @@ impl MachineProperties {
             return Ok(code);
         };
         let events = self.architectural_events;
-        let select = events.counted_code(self.family, self.model, code.select);
+        let select = events.find_countable_code(self.family, self.model, code.select);
         select
             .map(|select| new_raw_event_code(select, vendor))
             .ok_or_else(|| "CPUID says that this processor cannot count it".to_owned())
@@ -274,7 +274,7 @@ impl MachineProperties {
         let Some(vendor) = self.vendor else {
             return Ok(Err(self.explain_missing_event("")));
         };
-        let nr_core_types = self.map.hardware.as_ref().map_or(0, |d| d.cores.len());
+        let nr_core_types = self.map.hardware.as_ref().map_or(0, |d| d.core_types.len());
         if nr_core_types > 1 {
             return Ok(Err(
                 "the code may select another event on the other core type".to_owned(),
@@ -394,7 +394,7 @@ impl MachineProperties {
         let instance = catalogue
             .find(name)
             .filter(|i| i.state == InstanceState::Live)
-            .ok_or_else(|| Failure::no_match(name))?;
+            .ok_or_else(|| Failure::no_matching_instance(name))?;
         let source = match self.has_soft_register(perfmon::FIRST_INSTANCE_REGISTER) {
             true => EventSource::Instance(instance.number),
             false => EventSource::Missing,

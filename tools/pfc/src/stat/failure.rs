@@ -13,13 +13,13 @@ use crate::permissions;
 use crate::target::{is_eexist, is_esrch};
 
 /// Returns true if this process may open a device for reading and writing.
-fn may_open_device(device: &str) -> bool {
+fn may_read_and_write_device(device: &str) -> bool {
     use rustix::fs::{access, Access};
     access(device, Access::READ_OK | Access::WRITE_OK).is_ok()
 }
 
 /// Returns the possible causes of EBUSY: perfmon.ko does not report which of them applies.
-fn busy_causes() -> String {
+fn describe_causes_of_ebusy() -> String {
     match RegisterMap::read() {
         Ok(map) if map.descriptions().next().is_none() => "no PMU description is registered; load one: modprobe pfm_intel or pfm_amd, or pfm_soft for software events",
         _ => "perf, the NMI watchdog or another context uses the registers or the CPU; see pfc doctor",
@@ -35,14 +35,14 @@ pub fn syscall_failure(action: &str, error: &io::Error) -> Failure {
     let has_device = Path::new(device).exists();
     let remedy = match (error.kind(), error.raw_os_error()) {
         (NotFound, _) if !has_device => format!("{device}: no such device; load the module: modprobe perfmon"),
-        (_, Some(libc::EACCES)) if !may_open_device(device) => {
+        (_, Some(libc::EACCES)) if !may_read_and_write_device(device) => {
             format!(
                 "{device}: permission denied; {}",
                 permissions::device_access_remedy(device, true)
             )
         }
         (PermissionDenied, _) => "permission denied; kernel mode, CPUs and other users' tasks need CAP_PERFMON; kernel threads cannot be counted; try EVENT:u with your own command".to_owned(),
-        (ResourceBusy, _) => busy_causes(),
+        (ResourceBusy, _) => describe_causes_of_ebusy(),
         (_, Some(libc::EDQUOT)) => format!("{error}: the contexts of this user take too much memory, or are more than 16,384; end some of them, or raise the parameter user_kb of perfcounters.ko"),
         _ if is_esrch(error) => "no such thread".to_owned(),
         _ if is_eexist(error) => "the thread already has a context; end the program that uses it".to_owned(),

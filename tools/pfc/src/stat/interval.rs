@@ -18,7 +18,7 @@ pub struct IntervalTimer {
     pub started_at: Instant,
     pub next_due_at: Option<Instant>,
     /// The first error of printing an interval. No interval is printed after an error.
-    pub print_failure: Option<Failure>,
+    pub first_print_failure: Option<Failure>,
 }
 
 impl IntervalTimer {
@@ -29,12 +29,12 @@ impl IntervalTimer {
             interval,
             started_at,
             next_due_at: interval.map(|t| started_at + t),
-            print_failure: None,
+            first_print_failure: None,
         }
     }
 
     /// Prints the counts of the interval if the interval is over. If the write fails, its error is
-    /// kept in [`Self::print_failure`], so that the caller can wait for the command before it
+    /// kept in [`Self::first_print_failure`], so that the caller can wait for the command before it
     /// returns the error.
     pub fn print_interval_if_due(
         &mut self,
@@ -43,11 +43,11 @@ impl IntervalTimer {
     ) -> Result<(), Failure> {
         if let (Some(interval), Some(due)) = (self.interval, &mut self.next_due_at) {
             if *due <= Instant::now() {
-                if self.print_failure.is_none() {
+                if self.first_print_failure.is_none() {
                     let sums = group.read_sums().trying_to(READ_COUNTS_ACTION)?;
                     let gaps = sum_gaps_by_cpu(&group.take_uncounted_gaps());
                     let printed = report.print_interval(sums, gaps, self.started_at.elapsed());
-                    self.print_failure = printed.err();
+                    self.first_print_failure = printed.err();
                 }
                 *due = next_update_time(*due, interval, Instant::now());
             }

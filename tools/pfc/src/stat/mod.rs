@@ -57,7 +57,7 @@ use std::time::{Duration, Instant};
 use assign::{assign_events_to_registers, assign_events_to_sets, EventPlacement, RegisterPlan};
 use beside::SideCommand;
 use command::FollowedCommand;
-use counting::{CascadeThreshold, CountingContexts, DEFAULT_SET_TIMEOUT_NS};
+use counting::{CascadeThreshold, CountingContexts, DEFAULT_EVENT_SET_TIMEOUT_NS};
 use estimate::CountSums;
 use event_loop::{EventLoop, WakeReason};
 use events::{Event, MachineProperties};
@@ -119,9 +119,9 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
         None => None,
     };
     let config_of = |plan: &RegisterPlan| CountingContextConfig {
-        set_timeout_ns: args
+        event_set_timeout_ns: args
             .turn
-            .map_or(DEFAULT_SET_TIMEOUT_NS, |ms| ms * 1_000_000),
+            .map_or(DEFAULT_EVENT_SET_TIMEOUT_NS, |ms| ms * 1_000_000),
         cascade_threshold: threshold.clone(),
         ..CountingContextConfig::new(scope, plan, clock)
     };
@@ -165,12 +165,14 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
             is_complete = false;
         }
         let cpus = group.monitored_cpus.as_ref();
-        if let Some(problem) = cpus.and_then(MonitoredCpus::read_problem) {
+        if let Some(problem) = cpus.and_then(MonitoredCpus::describe_online_cpus_read_error) {
             message!("pfc: {problem}");
             is_complete = false;
         }
-        is_complete &= !group.incomplete_targets.has_early_end();
-        let throttled = group.total_throttling().trying_to(READ_COUNTS_ACTION)?;
+        is_complete &= !group.incomplete_targets.has_any_ended_early();
+        let throttled = group
+            .read_total_throttling()
+            .trying_to(READ_COUNTS_ACTION)?;
         if !throttled.is_none() {
             message!("pfc: the event of --cascade was {throttled}; its count is complete");
         }
@@ -433,7 +435,7 @@ impl StatSession<'_> {
         if result.is_err() {
             // Counting has failed, but the command continues to run. pfc waits until the command
             // exits, and resumes each of its threads that ptrace stops.
-            child.wait_for_exit_uncounted(&mut self.event_loop);
+            child.wait_for_exit_without_counting(&mut self.event_loop);
         }
         result
     }
@@ -448,7 +450,7 @@ impl StatSession<'_> {
         loop {
             let was_executed = child.has_executed_program();
             if let Some(status) = child.handle_state_changes(group)? {
-                return match timer.print_failure {
+                return match timer.first_print_failure {
                     Some(failure) => Err(failure),
                     None => Ok((timer.started_at.elapsed(), Some(status))),
                 };
@@ -456,7 +458,7 @@ impl StatSession<'_> {
             if child.has_executed_program() && !was_executed {
                 timer = IntervalTimer::start(self.args);
             }
-            let until = child.limit_wait(timer.next_due_at);
+            let until = child.shorten_wait_if_changes_pending(timer.next_due_at);
             let wake = self
                 .event_loop
                 .wait(until)
@@ -500,7 +502,7 @@ impl StatSession<'_> {
             .map(|command| command.wait(&mut self.event_loop))
             .transpose();
         result?;
-        match timer.print_failure {
+        match timer.first_print_failure {
             Some(failure) => Err(failure),
             None => Ok((elapsed, status?)),
         }
@@ -524,7 +526,9 @@ impl StatSession<'_> {
             let wake = self
                 .event_loop
                 .wait_for_readable_files(until.min(), &group.running_context_fds());
-            group.update_contexts().trying_to(READ_COUNTS_ACTION)?;
+            group
+                .update_hotplugged_contexts()
+                .trying_to(READ_COUNTS_ACTION)?;
             let wake = wake.trying_to(WAIT_FOR_SIGNALS_ACTION)?;
             match wake {
                 WakeReason::Timeout => timer.print_interval_if_due(group, report)?,
@@ -537,7 +541,7 @@ impl StatSession<'_> {
             // A command continues to run after a failed write, and may continue after a signal.
             let has_ended = match &mut command {
                 Some(command) => command.handle_wake_reason(wake)?,
-                None => self.is_interrupted || timer.print_failure.is_some(),
+                None => self.is_interrupted || timer.first_print_failure.is_some(),
             };
             if has_ended {
                 break;

@@ -82,7 +82,7 @@ pub fn is_signal_ignored(signal: i32) -> bool {
 /// Catches a signal. The returned flag is set if a process has sent the signal, for example by
 /// kill(2). The flag is not set if the kernel has sent the signal, for example for a key of the
 /// terminal.
-pub fn flag_signal_from_process(signal: i32) -> io::Result<Arc<AtomicBool>> {
+pub fn catch_signal_sent_by_process(signal: i32) -> io::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     let is_sent = Arc::clone(&flag);
     let handler = move |info: &libc::siginfo_t| {

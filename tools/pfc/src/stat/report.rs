@@ -164,7 +164,7 @@ impl<'a> StatReport<'a> {
         let mut nr_named = 0;
         for row in &rows {
             if let (Some(share), Err(_), None, true) = (
-                row.share_if_refused,
+                row.too_small_counted_share,
                 row.value,
                 elapsed,
                 nr_named < MAX_NAMED_REFUSED_EVENTS,
@@ -184,7 +184,7 @@ impl<'a> StatReport<'a> {
         }
         let refused = rows
             .iter()
-            .filter(|row| row.share_if_refused.is_some())
+            .filter(|row| row.too_small_counted_share.is_some())
             .count();
         if refused > MAX_NAMED_REFUSED_EVENTS && elapsed.is_none() {
             message!(
@@ -277,7 +277,7 @@ impl<'a> StatReport<'a> {
             .iter()
             .map(|cell| {
                 cell.as_ref()
-                    .filter(|c| !c.is_value_refused(self.min_counted_share))
+                    .filter(|c| !c.is_counted_too_briefly(self.min_counted_share))
                     .map(|c| c.value)
             })
             .collect();
@@ -295,22 +295,24 @@ impl<'a> StatReport<'a> {
         };
         let row = |(n, event): (usize, &'a Event)| {
             let cell = cells[n].as_ref();
-            let share = cell.map_or(0.0, |c| c.counted_share);
+            let share = cell.map_or(0.0, |c| c.counted_time_share);
             let refused = cell
-                .filter(|c| c.is_value_refused(self.min_counted_share))
-                .map(|c| c.counted_share);
+                .filter(|c| c.is_counted_too_briefly(self.min_counted_share))
+                .map(|c| c.counted_time_share);
             ReportRow {
                 event,
                 value: match refused {
                     Some(_) => Err("<not counted>"),
                     None => columns[n].map(|_| values[n].unwrap_or_default()),
                 },
-                counted_ns: columns[n].map_or(0, |_| (run_ns * share) as u64),
-                counted_share: cell.filter(|c| c.is_multiplexed).map(|c| c.counted_share),
+                counted_time_ns: columns[n].map_or(0, |_| (run_ns * share) as u64),
+                counted_time_share: cell
+                    .filter(|c| c.is_multiplexed)
+                    .map(|c| c.counted_time_share),
                 error_bar: cell
                     .filter(|c| c.is_multiplexed && self.scales_counts)
                     .map(|c| c.error_bar),
-                share_if_refused: refused,
+                too_small_counted_share: refused,
                 std_error_percent: cell.filter(|_| runs.len() > 1).map(|c| c.std_error_percent),
                 // The counts of different event sets are from different parts of the time. They can
                 // be compared only after they were scaled to the whole time.
@@ -351,7 +353,7 @@ impl<'a> StatReport<'a> {
                 };
                 let whole = CountEstimate {
                     value,
-                    counted_share: 1.0,
+                    counted_time_share: 1.0,
                     error_bar: Some(0.0),
                 };
                 match is_multiplexed {
@@ -371,7 +373,7 @@ impl<'a> StatReport<'a> {
             .collect();
         // Runs in which the event set was never loaded are left out, because they have no counts of
         // the event.
-        let counted = || estimates.iter().filter(|e| e.counted_share > 0.0);
+        let counted = || estimates.iter().filter(|e| e.counted_time_share > 0.0);
         let (value, noise) = match counted().count() {
             0 => (0.0, 0.0),
             _ => mean_and_error_percent(&counted().map(|e| e.value).collect::<Vec<_>>()),
@@ -380,7 +382,7 @@ impl<'a> StatReport<'a> {
         CombinedCount {
             value,
             std_error_percent: noise,
-            counted_share: estimates.iter().map(|e| e.counted_share).sum::<f64>()
+            counted_time_share: estimates.iter().map(|e| e.counted_time_share).sum::<f64>()
                 / estimates.len() as f64,
             // The runs are independent, so the error of the mean over the runs is computed from the
             // sum of the squared errors.
@@ -400,7 +402,7 @@ struct CombinedCount {
     value: f64,
     /// Standard error of the mean over several runs, in percent of the mean.
     std_error_percent: f64,
-    counted_share: f64,
+    counted_time_share: f64,
     error_bar: Option<f64>,
     is_multiplexed: bool,
 }
@@ -408,8 +410,9 @@ struct CombinedCount {
 impl CombinedCount {
     /// Returns true if the value of the event is not printed, because the event was counted for too
     /// little of the time.
-    fn is_value_refused(&self, min_share: f64) -> bool {
-        self.is_multiplexed && (self.counted_share < min_share || self.counted_share == 0.0)
+    fn is_counted_too_briefly(&self, min_share: f64) -> bool {
+        self.is_multiplexed
+            && (self.counted_time_share < min_share || self.counted_time_share == 0.0)
     }
 }
 
@@ -518,7 +521,7 @@ mod tests {
         let events = ["a", "b", "c"].map(|name| make_event(name, "", 1.0));
         let plan = RegisterPlan {
             placements: [0, 0, 1].map(EventPlacement::Pmd).to_vec(),
-            set_by_event: vec![0, 1, 1],
+            event_set_of_each_event: vec![0, 1, 1],
             nr_sets: 2,
             ..RegisterPlan::default()
         };

@@ -14,15 +14,15 @@ pub struct ReportRow<'a> {
     /// The count, not multiplied by [`Event::scale`], or the text that is printed in its place.
     pub value: Result<f64, &'static str>,
     /// The time in which the event was counted, in nanoseconds.
-    pub counted_ns: u64,
+    pub counted_time_ns: u64,
     /// The fraction of the time in which the event was counted, if there were several event sets.
-    pub counted_share: Option<f64>,
+    pub counted_time_share: Option<f64>,
     /// Half of the length of the error bar. `None` if the value was not scaled. `Some(None)` if the
     /// value was scaled, but the length of the error bar is not known.
     pub error_bar: Option<Option<f64>>,
     /// The fraction of the time in which the event was counted, if the value is not printed because
     /// this fraction is too small.
-    pub share_if_refused: Option<f64>,
+    pub too_small_counted_share: Option<f64>,
     /// Standard error over several runs, in percent of the mean.
     pub std_error_percent: Option<f64>,
     pub derived_metric: Option<(f64, String)>,
@@ -38,10 +38,10 @@ impl<'a> ReportRow<'a> {
         Self {
             event,
             value: Ok(ns),
-            counted_ns: ns as u64,
-            counted_share: None,
+            counted_time_ns: ns as u64,
+            counted_time_share: None,
             error_bar: None,
-            share_if_refused: None,
+            too_small_counted_share: None,
             std_error_percent: is_repeated.then_some(0.0),
             derived_metric: None,
             missing_count_causes: MissingCountCauses::NONE,
@@ -80,7 +80,7 @@ impl<'a> ReportRow<'a> {
         if let Some(noise) = self.std_error_percent {
             line.push_str(&format!("( +- {noise:5.2}% )"));
         }
-        if let Some(share) = self.counted_share {
+        if let Some(share) = self.counted_time_share {
             if self.derived_metric.is_none() && self.std_error_percent.is_none() {
                 line.push_str(&" ".repeat(28));
             }
@@ -109,8 +109,8 @@ impl<'a> ReportRow<'a> {
         }
     }
 
-    fn counted_percent(&self) -> f64 {
-        100.0 * self.counted_share.unwrap_or(1.0)
+    fn counted_time_percent(&self) -> f64 {
+        100.0 * self.counted_time_share.unwrap_or(1.0)
     }
 
     /// Formats the line as CSV with the fields of perf's CSV: the time with `-I`, value, unit,
@@ -126,8 +126,8 @@ impl<'a> ReportRow<'a> {
         fields.push(self.event.unit.clone());
         fields.push(visible::escape(&self.event.name).into_owned());
         fields.extend(self.std_error_percent.map(|noise| format!("{noise:.2}%")));
-        fields.push(self.counted_ns.to_string());
-        fields.push(format!("{:.2}", self.counted_percent()));
+        fields.push(self.counted_time_ns.to_string());
+        fields.push(format!("{:.2}", self.counted_time_percent()));
         match &self.derived_metric {
             Some((value, unit)) => {
                 fields.push(format!("{value:.3}"));
@@ -156,8 +156,8 @@ impl<'a> ReportRow<'a> {
             "counter-value": value,
             "unit": self.event.unit,
             "event": self.event.name,
-            "event-runtime": self.counted_ns,
-            "pcnt-running": self.counted_percent(),
+            "event-runtime": self.counted_time_ns,
+            "pcnt-running": self.counted_time_percent(),
         });
         if let Some(elapsed) = elapsed {
             line["interval"] = elapsed.as_secs_f64().into();
@@ -221,12 +221,13 @@ mod tests {
         };
         let row = |short| ReportRow {
             value: Ok(7.0),
-            counted_ns: 5,
+            counted_time_ns: 5,
             missing_count_causes: short,
             ..ReportRow::for_measured_time(&event, 5.0, false)
         };
         let whole = row(MissingCountCauses::NONE);
-        let short = row(MissingCountCauses::EVICTED.union(MissingCountCauses::FAULT));
+        let short = row(MissingCountCauses::ENDED_BY_EVICTION
+            .union(MissingCountCauses::ENDED_ON_UNSUITABLE_CPU));
         assert!(!whole.format_text(None, false).contains("short"));
         assert!(short.format_text(None, false).ends_with("cycles  (short)"));
         assert_eq!(whole.format_csv(",", None), "7,,cycles,5,100.00,,");

@@ -14,34 +14,35 @@ impl MissingCountCauses {
     /// The empty set: no counts are missing.
     pub const NONE: Self = Self(0);
     /// The context ended because a CPU does not have all registers of the context.
-    pub const FAULT: Self = Self(1);
+    pub const ENDED_ON_UNSUITABLE_CPU: Self = Self(1);
     /// The context ended because an administrator's context needed its registers.
-    pub const EVICTED: Self = Self(2);
+    pub const ENDED_BY_EVICTION: Self = Self(2);
     /// The CPU was offline for some time, or is still without a context after it was offline.
-    pub const OFFLINE: Self = Self(4);
+    pub const CPU_OFFLINE: Self = Self(4);
     /// The kernel has set PERFMON_REGFL_SHORT for a value, but no message has given the reason.
     pub const UNKNOWN_REASON: Self = Self(8);
     /// The thread ran for some time on CPUs that lack some registers of the context, and was not
     /// counted there.
-    pub const UNSUITABLE_CPU: Self = Self(16);
+    pub const PAUSED_ON_UNSUITABLE_CPU: Self = Self(16);
     /// The causes after which the context has ended, although its thread or CPU continued to run.
-    const ENDED_EARLY: Self = Self(Self::FAULT.0 | Self::EVICTED.0 | Self::UNKNOWN_REASON.0);
+    const CAUSES_OF_EARLY_END: Self =
+        Self(Self::ENDED_ON_UNSUITABLE_CPU.0 | Self::ENDED_BY_EVICTION.0 | Self::UNKNOWN_REASON.0);
 
     /// Each cause with its name in CSV and JSON, and a sentence in which `{}` stands for the thread
     /// or CPU.
     const CAUSES_WITH_SENTENCES: [(Self, &'static str, &'static str); 5] = [
         (
-            Self::FAULT,
+            Self::ENDED_ON_UNSUITABLE_CPU,
             "fault",
             "counting {} ended early: a CPU lacks some of the registers; use CPUs of one kind (taskset)",
         ),
         (
-            Self::EVICTED,
+            Self::ENDED_BY_EVICTION,
             "evicted",
             "counting {} ended early: a program of the administrator took the registers; count again after it has ended",
         ),
         (
-            Self::OFFLINE,
+            Self::CPU_OFFLINE,
             "offline",
             "counting {} omitted the time in which the CPU was offline",
         ),
@@ -51,7 +52,7 @@ impl MissingCountCauses {
             "counting {} ended early: unknown reason, such as the exec of a set-uid or unreadable program; run pfc as root, or see the kernel log",
         ),
         (
-            Self::UNSUITABLE_CPU,
+            Self::PAUSED_ON_UNSUITABLE_CPU,
             "elsewhere",
             "counting {} omitted the time on CPUs that lack some of the registers; use CPUs of one kind (taskset)",
         ),
@@ -61,9 +62,9 @@ impl MissingCountCauses {
     /// message names no cause of missing counts.
     pub fn from_message(message: Message, scope: Scope) -> Self {
         match message {
-            Message::Fault => Self::FAULT,
-            Message::Evicted => Self::EVICTED,
-            Message::End if scope == Scope::System => Self::OFFLINE,
+            Message::Fault => Self::ENDED_ON_UNSUITABLE_CPU,
+            Message::Evicted => Self::ENDED_BY_EVICTION,
+            Message::End if scope == Scope::System => Self::CPU_OFFLINE,
             Message::End | Message::Overflow { .. } | Message::Other(_) => Self::NONE,
         }
     }
@@ -71,7 +72,7 @@ impl MissingCountCauses {
     /// Returns the cause that the status of a context names.
     pub fn from_status(status: &Status) -> Self {
         match status.elsewhere != 0 || status.flags & status::ELSEWHERE != 0 {
-            true => Self::UNSUITABLE_CPU,
+            true => Self::PAUSED_ON_UNSUITABLE_CPU,
             false => Self::NONE,
         }
     }
@@ -90,7 +91,7 @@ impl MissingCountCauses {
         }
     }
 
-    pub fn contains(self, other: Self) -> bool {
+    pub fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
@@ -98,7 +99,7 @@ impl MissingCountCauses {
     pub fn names(self) -> Vec<&'static str> {
         let all = Self::CAUSES_WITH_SENTENCES
             .iter()
-            .filter(|(cause, ..)| self.contains(*cause));
+            .filter(|(cause, ..)| self.intersects(*cause));
         all.map(|(_, name, _)| *name).collect()
     }
 }
@@ -118,15 +119,15 @@ impl IncompleteTargets {
     }
 
     /// Returns true if the context of a thread or CPU has ended early.
-    pub fn has_early_end(&self) -> bool {
+    pub fn has_any_ended_early(&self) -> bool {
         let mut targets = self.causes_by_target.keys();
-        targets.any(|target| self.has_ended_early(*target))
+        targets.any(|target| self.has_target_ended_early(*target))
     }
 
     /// Returns true if the context of the thread or CPU `target` has ended early.
-    pub fn has_ended_early(&self, target: u32) -> bool {
+    pub fn has_target_ended_early(&self, target: u32) -> bool {
         let causes = self.causes_by_target.get(&target);
-        causes.is_some_and(|causes| causes.contains(MissingCountCauses::ENDED_EARLY))
+        causes.is_some_and(|causes| causes.intersects(MissingCountCauses::CAUSES_OF_EARLY_END))
     }
 
     /// Returns a sentence for each cause for which counts are missing. `activity` is the word for
@@ -136,7 +137,7 @@ impl IncompleteTargets {
             let affected = self
                 .causes_by_target
                 .iter()
-                .filter(|(_, c)| c.contains(*cause));
+                .filter(|(_, c)| c.intersects(*cause));
             let targets: Vec<u32> = affected.map(|(target, _)| *target).collect();
             let kind = match scope {
                 Scope::Thread => "thread",
@@ -166,13 +167,16 @@ mod tests {
         let mut shorts = IncompleteTargets::default();
         assert!(shorts.cause_sentences(Scope::Thread, "counting").is_empty());
         shorts.add(7, Causes::NONE);
-        shorts.add(12, Causes::EVICTED);
+        shorts.add(12, Causes::ENDED_BY_EVICTION);
         let sentences = shorts.cause_sentences(Scope::Thread, "counting");
         let [evicted] = &sentences[..] else {
             panic!("{sentences:?}");
         };
         assert!(evicted.starts_with("counting thread 12 ended early: "));
-        shorts.add(13, Causes::EVICTED.union(Causes::FAULT));
+        shorts.add(
+            13,
+            Causes::ENDED_BY_EVICTION.union(Causes::ENDED_ON_UNSUITABLE_CPU),
+        );
         let sentences = shorts.cause_sentences(Scope::System, "sampling");
         for (sentence, begin) in sentences.iter().zip([
             "sampling CPU 13 ended early: ",
@@ -182,12 +186,20 @@ mod tests {
         }
         assert_eq!(sentences.len(), 2);
         for (one, other, names) in [
-            (Causes::EVICTED, Causes::FAULT, &["fault", "evicted"][..]),
+            (
+                Causes::ENDED_BY_EVICTION,
+                Causes::ENDED_ON_UNSUITABLE_CPU,
+                &["fault", "evicted"][..],
+            ),
             (Causes::UNKNOWN_REASON, Causes::NONE, &["short"]),
-            (Causes::UNKNOWN_REASON, Causes::EVICTED, &["evicted"]),
             (
                 Causes::UNKNOWN_REASON,
-                Causes::UNSUITABLE_CPU,
+                Causes::ENDED_BY_EVICTION,
+                &["evicted"],
+            ),
+            (
+                Causes::UNKNOWN_REASON,
+                Causes::PAUSED_ON_UNSUITABLE_CPU,
                 &["elsewhere"],
             ),
         ] {
@@ -205,10 +217,13 @@ mod tests {
             })
         };
         assert!(causes(status::STARTED, 0).is_none());
-        assert_eq!(causes(status::STARTED, 1), Causes::UNSUITABLE_CPU);
-        assert_eq!(causes(status::ELSEWHERE, 0), Causes::UNSUITABLE_CPU);
+        assert_eq!(causes(status::STARTED, 1), Causes::PAUSED_ON_UNSUITABLE_CPU);
+        assert_eq!(
+            causes(status::ELSEWHERE, 0),
+            Causes::PAUSED_ON_UNSUITABLE_CPU
+        );
         let mut shorts = IncompleteTargets::default();
-        shorts.add(5, Causes::UNSUITABLE_CPU);
+        shorts.add(5, Causes::PAUSED_ON_UNSUITABLE_CPU);
         let sentences = shorts.cause_sentences(Scope::Thread, "sampling");
         assert!(sentences[0].starts_with("sampling thread 5 omitted the time "));
     }
@@ -216,17 +231,21 @@ mod tests {
     #[test]
     fn r9_6_time_offline_and_on_unsuitable_cpus_is_no_early_end() {
         let mut shorts = IncompleteTargets::default();
-        shorts.add(1, Causes::OFFLINE);
-        shorts.add(2, Causes::UNSUITABLE_CPU);
-        assert!(!shorts.has_early_end());
-        for cause in [Causes::FAULT, Causes::EVICTED, Causes::UNKNOWN_REASON] {
+        shorts.add(1, Causes::CPU_OFFLINE);
+        shorts.add(2, Causes::PAUSED_ON_UNSUITABLE_CPU);
+        assert!(!shorts.has_any_ended_early());
+        for cause in [
+            Causes::ENDED_ON_UNSUITABLE_CPU,
+            Causes::ENDED_BY_EVICTION,
+            Causes::UNKNOWN_REASON,
+        ] {
             let mut shorts = shorts.clone();
             shorts.add(1, cause);
             // The reason is known to be that the CPU was offline.
             let is_known = cause == Causes::UNKNOWN_REASON;
-            assert_eq!(shorts.has_early_end(), !is_known);
+            assert_eq!(shorts.has_any_ended_early(), !is_known);
             shorts.add(3, cause);
-            assert!(shorts.has_early_end());
+            assert!(shorts.has_any_ended_early());
         }
     }
 
@@ -234,9 +253,13 @@ mod tests {
     fn r9_6_end_message_means_offline_cpu() {
         for (message, scope, causes) in [
             (Message::End, Scope::Thread, Causes::NONE),
-            (Message::End, Scope::System, Causes::OFFLINE),
-            (Message::Fault, Scope::Thread, Causes::FAULT),
-            (Message::Evicted, Scope::Thread, Causes::EVICTED),
+            (Message::End, Scope::System, Causes::CPU_OFFLINE),
+            (
+                Message::Fault,
+                Scope::Thread,
+                Causes::ENDED_ON_UNSUITABLE_CPU,
+            ),
+            (Message::Evicted, Scope::Thread, Causes::ENDED_BY_EVICTION),
             (Message::Other(9), Scope::System, Causes::NONE),
         ] {
             assert_eq!(Causes::from_message(message, scope), causes);

@@ -26,11 +26,11 @@ const WAKE_FILE_PATH: &str = "/run/perftrace/wake";
 /// Offset in the wake file of the counter that each call of `announce_device` increments. In the
 /// wake file, the counter of calls of `announce_device` comes after the words of the markers and
 /// before the area for filters.
-const ARM_COUNT_OFFSET: u64 = 0x8000;
+const ANNOUNCE_COUNT_OFFSET: u64 = 0x8000;
 /// Mask of the counter of calls of `announce_device`. `announce_device` increments the counter, and
 /// copies it into the word of each marker. A marker's word has one bit for each trace in bits 0 to
 /// 15, the counter of `announce_device` in bits 16 to 30, and the flag `WAKE` in bit 31.
-const ARM_COUNT_MASK: u32 = 0x7fff;
+const ANNOUNCE_COUNT_MASK: u32 = 0x7fff;
 /// Time between two checks whether all programs have released the device.
 const DETACH_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -45,10 +45,10 @@ pub fn announce_device() -> Result<(), Failure> {
 fn announce_in_wake_file(file: &File) -> Result<(), Failure> {
     let mut count = [0; 4];
     let written = file
-        .read_exact_at(&mut count, ARM_COUNT_OFFSET)
+        .read_exact_at(&mut count, ANNOUNCE_COUNT_OFFSET)
         .and_then(|()| {
-            let next = u32::from_ne_bytes(count).wrapping_add(1) & ARM_COUNT_MASK;
-            file.write_all_at(&next.to_ne_bytes(), ARM_COUNT_OFFSET)?;
+            let next = u32::from_ne_bytes(count).wrapping_add(1) & ANNOUNCE_COUNT_MASK;
+            file.write_all_at(&next.to_ne_bytes(), ANNOUNCE_COUNT_OFFSET)?;
             set_wake_words(file, WAKE | (next << 16))
         });
     written.map_err(wake_file_failure)
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     /// Returns the words of the wake file that start at the offset `at`.
-    fn read_words(file: &File, at: u64, nr: usize) -> Vec<u32> {
+    fn read_wake_words(file: &File, at: u64, nr: usize) -> Vec<u32> {
         let mut bytes = vec![0; nr * 4];
         file.read_exact_at(&mut bytes, at).expect("words");
         let words = bytes.chunks_exact(4);
@@ -211,18 +211,18 @@ mod tests {
         file.set_len(READ_BYTES).expect("room");
         for _ in 0..3 {
             announce_in_wake_file(&file).expect("announced");
-            let words = read_words(&file, WORDS, NR_MARKERS);
+            let words = read_wake_words(&file, WORDS, NR_MARKERS);
             let [word, ..] = words[..] else { panic!() };
             assert_ne!(word & WAKE, 0);
             assert!(words.iter().all(|other| *other == word));
-            let retry = read_words(&file, RETRY_WORDS, NR_RETRY_WORDS);
+            let retry = read_wake_words(&file, RETRY_WORDS, NR_RETRY_WORDS);
             let number = ((word & !WAKE) >> 16) as usize;
             for (n, retry_word) in retry.into_iter().enumerate() {
                 assert_eq!(retry_word, if n == number { 0 } else { word });
             }
         }
         set_wake_words(&file, 0).expect("cleared");
-        assert!(read_words(&file, RETRY_WORDS, NR_RETRY_WORDS)
+        assert!(read_wake_words(&file, RETRY_WORDS, NR_RETRY_WORDS)
             .iter()
             .all(|word| *word == 0));
     }

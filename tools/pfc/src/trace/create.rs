@@ -163,7 +163,7 @@ impl From<Error> for Failure {
 mod tests {
     use super::*;
 
-    fn string_set(names: &[&str]) -> BTreeSet<String> {
+    fn make_name_set(names: &[&str]) -> BTreeSet<String> {
         names.iter().map(|n| (*n).to_owned()).collect()
     }
 
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn r3_8_warning_lists_markers_if_none_matches() {
-        let names = string_set(&["app:begin", "app:end"]);
+        let names = make_name_set(&["app:begin", "app:end"]);
         let globs = |words: &[&str]| -> Vec<String> { words.iter().map(|w| (*w).into()).collect() };
         let kernel_only = globs(&["kernel:sched_switch"]);
         assert_eq!(globs_of_program_markers(&kernel_only), None);
@@ -195,7 +195,7 @@ mod tests {
         assert!(!wanted(&["app"]));
         let text = no_marker_matches_message(&globs(&["app"]), &names, true);
         assert!(text.ends_with("app:begin, app:end"), "{text}");
-        let text = no_marker_matches_message(&[], &string_set(&[]), true);
+        let text = no_marker_matches_message(&[], &make_name_set(&[]), true);
         assert!(text.starts_with("no program with markers"), "{text}");
         let many: BTreeSet<String> = (0..20).map(|n| format!("a:{n:02}")).collect();
         let text = no_marker_matches_message(&globs(&["b:*"]), &many, true);

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use perftrace_reader::{
-    Clock, Device, Info, MarkerInfo, ProcessInfo, ALL_USERS, FILTERED, FLIGHT, KEEP,
+    Clock, Device, MarkerInfo, ProcessInfo, TraceInfo, ALL_USERS, FILTERED, FLIGHT, KEEP,
     MAX_LISTED_MARKERS, PAUSED, SHARED, UNSTABLE, WAIT,
 };
 use serde_json::{json, Value};
@@ -37,7 +37,7 @@ pub fn run(args: &ListArgs, out: &mut Out) -> Result<(), Failure> {
     build_trace_table(&traces).print(out)
 }
 
-fn build_trace_table(traces: &[Info]) -> Table {
+fn build_trace_table(traces: &[TraceInfo]) -> Table {
     let mut table =
         Table::new().with_columns("NAME|>USER|SINCE|>BUFFER|>PROCESSES|>MEMORY|>LOST|MODE|MARKERS");
     for info in traces {
@@ -61,11 +61,11 @@ fn build_trace_table(traces: &[Info]) -> Table {
 }
 
 /// Returns the time at which the trace was created, in nanoseconds since 1970.
-fn created_realtime_ns(info: &Info) -> u64 {
+fn created_realtime_ns(info: &TraceInfo) -> u64 {
     Clock::new(info).realtime(info.began)
 }
 
-fn mode_names(info: &Info) -> Vec<&'static str> {
+fn mode_names(info: &TraceInfo) -> Vec<&'static str> {
     let mode = if info.has_flag(FLIGHT) {
         "flight"
     } else {
@@ -87,7 +87,7 @@ fn mode_names(info: &Info) -> Vec<&'static str> {
         .collect()
 }
 
-fn trace_json(info: &Info) -> Value {
+fn trace_json(info: &TraceInfo) -> Value {
     json!({
         "name": info.name,
         "slot": info.slot,
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn r3_11_trace_json_has_modes_and_start() {
-        let info = Info {
+        let info = TraceInfo {
             name: "box".to_owned(),
             flags: FLIGHT | KEEP,
             khz: 1000,
@@ -210,7 +210,7 @@ mod tests {
             realtime: 5_000_000_000,
             began: 1_000_000,
             lost: 4,
-            ..Info::default()
+            ..TraceInfo::default()
         };
         assert_eq!(mode_names(&info), ["flight", "keep"]);
         let json = trace_json(&info);

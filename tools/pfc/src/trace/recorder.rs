@@ -19,7 +19,7 @@ use crate::trace::summary;
 /// Maximum time between two reads of the buffers of a trace.
 const MAX_BUFFER_READ_INTERVAL: Duration = Duration::from_millis(100);
 /// Delay after the trace was readable but had no events, so that the loop does not spin.
-const EMPTY_WAKEUP_DELAY: Duration = Duration::from_millis(1);
+const DELAY_AFTER_EMPTY_WAKEUP: Duration = Duration::from_millis(1);
 /// Time to wait after the end of a trace, so that threads can complete events that they were
 /// writing when the trace ended.
 const EVENT_SETTLE_TIME: Duration = Duration::from_millis(10);
@@ -71,7 +71,7 @@ impl TraceRecorder {
         let mut result = self
             .sink
             .begin_trace()
-            .and_then(|()| self.read_until_end(command.as_mut()));
+            .and_then(|()| self.read_buffers_until_end(command.as_mut()));
         // The call of `end` fails if the trace has already ended, so its result is ignored.
         let _ = self.trace.end();
         if result.is_ok() {
@@ -102,12 +102,15 @@ impl TraceRecorder {
         let result = self
             .sink
             .begin_trace()
-            .and_then(|()| self.read_until_end(None))
+            .and_then(|()| self.read_buffers_until_end(None))
             .and_then(|()| self.drain_buffers());
         self.finish_output(result)
     }
 
-    fn read_until_end(&mut self, mut command: Option<&mut SideCommand>) -> Result<(), Failure> {
+    fn read_buffers_until_end(
+        &mut self,
+        mut command: Option<&mut SideCommand>,
+    ) -> Result<(), Failure> {
         loop {
             let until = Some(Instant::now() + MAX_BUFFER_READ_INTERVAL);
             let wake = self
@@ -127,7 +130,7 @@ impl TraceRecorder {
                 return Ok(());
             }
             if wake == WakeReason::Ready && nr_events == 0 {
-                std::thread::sleep(EMPTY_WAKEUP_DELAY);
+                std::thread::sleep(DELAY_AFTER_EMPTY_WAKEUP);
             }
         }
     }

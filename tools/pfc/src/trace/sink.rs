@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use perftrace_reader::output::{CtfOutput, Output, PerfettoOutput, TextOutput, TraceProperties};
-use perftrace_reader::{Error, Info};
+use perftrace_reader::{Error, TraceInfo};
 use rustix::system::uname;
 
 use crate::error::Failure;
@@ -41,7 +41,7 @@ impl TraceSink {
         format: OutputFormat,
         file: Option<&Path>,
         name: &str,
-        info: &Info,
+        info: &TraceInfo,
     ) -> Result<Self, Failure> {
         let about = TraceProperties::new(info, trace_environment_fields(name));
         let path = match (file, format) {
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     fn open_sink(format: OutputFormat, path: &Path) -> TraceSink {
-        TraceSink::open(format, Some(path), "t", &Info::default()).expect("an output")
+        TraceSink::open(format, Some(path), "t", &TraceInfo::default()).expect("an output")
     }
 
     #[test]

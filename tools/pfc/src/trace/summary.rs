@@ -3,13 +3,13 @@
 //! Progress messages, and the summary at the end of a recording with the reasons why events are
 //! missing.
 
-use perftrace_reader::{Info, Totals, UNSTABLE};
+use perftrace_reader::{ReadTotals, TraceInfo, UNSTABLE};
 
 use crate::trace::sink::TraceSink;
 use crate::units::format_byte_size;
 
 /// Returns the progress message of a recording, with its numbers of events and bytes.
-pub fn progress_message(totals: &Totals, bytes: u64) -> String {
+pub fn progress_message(totals: &ReadTotals, bytes: u64) -> String {
     format!(
         "[ pfc trace: {} events, {} lost, {} so far; Ctrl-C stops ]",
         totals.events,
@@ -19,7 +19,7 @@ pub fn progress_message(totals: &Totals, bytes: u64) -> String {
 }
 
 /// Prints the summary at the end of a recording.
-pub fn print_summary(totals: &Totals, info: &Info, sink: &TraceSink) {
+pub fn print_summary(totals: &ReadTotals, info: &TraceInfo, sink: &TraceSink) {
     if let Some(path) = &sink.path {
         message!(
             "[ pfc trace: {} events, {} in {} ]",
@@ -34,7 +34,7 @@ pub fn print_summary(totals: &Totals, info: &Info, sink: &TraceSink) {
 }
 
 /// Returns a line for each reason why events, bytes or times are missing or wrong.
-fn missing_event_messages(totals: &Totals, info: &Info) -> Vec<String> {
+fn missing_event_messages(totals: &ReadTotals, info: &TraceInfo) -> Vec<String> {
     // The kernel's count of lost events may be larger than the reader's count: the reader gets the
     // count of a buffer only when it reads the buffer.
     let lost = totals.lost.max(info.lost);
@@ -44,7 +44,8 @@ fn missing_event_messages(totals: &Totals, info: &Info) -> Vec<String> {
         (cut, "bytes were invalid and were skipped; a program has overwritten its buffer"),
         (totals.over_class_limit, "events were dropped because the programs of one user have more than 16,384 different markers, or those of all users more than 65,536; select fewer markers (-e)"),
         (totals.overwritten, "bytes of events were overwritten before they were read; create the flight recorder with larger buffers (-s) or fewer events (-e, -f)"),
-        (totals.bad_times, "events had impossible times; they have the time of the event before"),
+        (totals.impossible_times,
+            "events had impossible times; they have the time of the event before"),
         (info.dropped, "ended processes were dropped before they were read, because there were too many"),
         (info.no_memory, "buffers could not be allocated; their events are lost, and are not in the lost count"),
         (info.denied, "processes have changed privileges or owner, or --wait may not stop them (kernel.yama.ptrace_scope); their events, if any, are missing"),
@@ -66,29 +67,29 @@ mod tests {
 
     #[test]
     fn r3_7_each_reason_for_missing_events_has_a_message() {
-        assert!(missing_event_messages(&Totals::default(), &Info::default()).is_empty());
-        let totals = Totals {
+        assert!(missing_event_messages(&ReadTotals::default(), &TraceInfo::default()).is_empty());
+        let totals = ReadTotals {
             lost: 3,
             cut: 8,
             over_class_limit: 9,
             overwritten: 7,
-            bad_times: 1,
-            ..Totals::default()
+            impossible_times: 1,
+            ..ReadTotals::default()
         };
-        let info = Info {
+        let info = TraceInfo {
             lost: 5,
             cut: 16,
             dropped: 2,
             no_memory: 4,
             denied: 6,
-            ..Info::default()
+            ..TraceInfo::default()
         };
-        let unstable = Info {
+        let unstable = TraceInfo {
             flags: UNSTABLE,
-            ..Info::default()
+            ..TraceInfo::default()
         };
         assert_eq!(
-            missing_event_messages(&Totals::default(), &unstable).len(),
+            missing_event_messages(&ReadTotals::default(), &unstable).len(),
             1
         );
         let lines = missing_event_messages(&totals, &info);

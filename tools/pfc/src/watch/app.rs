@@ -38,7 +38,7 @@ pub struct WatchApp {
     pub frame: IntervalFrame,
     /// The error message of the last attempt to read a new frame, if this attempt failed.
     pub frame_error: Option<String>,
-    pub sort: SortOrder,
+    pub sort_order: SortOrder,
     pub is_reversed: bool,
     pub input_mode: InputMode,
     pub filter_text: String,
@@ -53,14 +53,14 @@ pub struct WatchApp {
     pub is_quitting: bool,
     /// The number of the instance under the cursor. The cursor stays on the same instance when rows
     /// move.
-    pub selected_number: Option<u32>,
-    /// Index in `shown_row_indices` of the first row on the screen.
+    pub selected_instance_number: Option<u32>,
+    /// Index in `matching_row_indices` of the first row on the screen.
     pub first_row_index: usize,
     /// The number of rows that fit on the screen, set by [`WatchApp::scroll_to_cursor`].
     pub nr_visible_rows: usize,
     /// The rows that match the filters, as indices into the rows of the frame. The indices are in
     /// the sort order of the rows.
-    shown_row_indices: Vec<usize>,
+    matching_row_indices: Vec<usize>,
 }
 
 impl WatchApp {
@@ -76,18 +76,20 @@ impl WatchApp {
     pub fn set_frame(&mut self, frame: IntervalFrame) {
         self.frame_error = None;
         self.frame = frame;
-        self.update_shown_rows();
+        self.update_matching_rows();
     }
 
     /// Returns the rows that match the filters, in sort order.
-    pub fn shown_rows(&self) -> impl ExactSizeIterator<Item = &InstanceRow> + '_ {
-        self.shown_row_indices.iter().map(|n| &self.frame.rows[*n])
+    pub fn rows_matching_filters(&self) -> impl ExactSizeIterator<Item = &InstanceRow> + '_ {
+        self.matching_row_indices
+            .iter()
+            .map(|n| &self.frame.rows[*n])
     }
 
     /// Returns the row under the cursor, if that row is shown.
     pub fn selected_row(&self) -> Option<&InstanceRow> {
-        self.shown_rows()
-            .find(|row| Some(row.number) == self.selected_number)
+        self.rows_matching_filters()
+            .find(|row| Some(row.number) == self.selected_instance_number)
     }
 
     /// Scrolls so that the row under the cursor is among the `height` rows on the screen.
@@ -97,11 +99,11 @@ impl WatchApp {
             self.first_row_index = self
                 .first_row_index
                 .clamp(at.saturating_sub(self.nr_visible_rows - 1), at);
-        } else if self.selected_number.is_none() {
+        } else if self.selected_instance_number.is_none() {
             self.first_row_index = 0;
         }
         self.first_row_index = self.first_row_index.min(
-            self.shown_row_indices
+            self.matching_row_indices
                 .len()
                 .saturating_sub(self.nr_visible_rows),
         );
@@ -118,7 +120,7 @@ impl WatchApp {
         } else {
             self.handle_text_key(key);
         }
-        self.update_shown_rows();
+        self.update_matching_rows();
     }
 
     fn handle_command_key(&mut self, key: Key) {
@@ -142,7 +144,7 @@ impl WatchApp {
             Key::Char('d') => self.hide_dormant = !self.hide_dormant,
             Key::Char('+' | '=') => self.step_interval(true),
             Key::Char('-') => self.step_interval(false),
-            Key::Enter => self.shows_detail = !self.shows_detail && self.select_row_if_none(),
+            Key::Enter => self.shows_detail = !self.shows_detail && self.ensure_row_is_selected(),
             Key::Down | Key::Char('j') => self.move_cursor(1),
             Key::Up | Key::Char('k') => self.move_cursor(-1),
             Key::PageDown => self.move_cursor(self.nr_visible_rows as isize),
@@ -173,9 +175,9 @@ impl WatchApp {
         }
         if self.input_mode == InputMode::Find {
             match key {
-                Key::Enter | Key::Down | Key::Tab => self.find_next_match(1),
-                Key::Up => self.find_next_match(-1),
-                Key::Char(_) => self.find_next_match(0),
+                Key::Enter | Key::Down | Key::Tab => self.move_to_search_match(1),
+                Key::Up => self.move_to_search_match(-1),
+                Key::Char(_) => self.move_to_search_match(0),
                 _ => {}
             }
         }
@@ -183,14 +185,14 @@ impl WatchApp {
 
     /// Sorts the rows. If the user selects the current sort order again, the order is reversed.
     fn select_sort_order(&mut self, sort: SortOrder) {
-        self.is_reversed = self.sort == sort && !self.is_reversed;
-        self.sort = sort;
+        self.is_reversed = self.sort_order == sort && !self.is_reversed;
+        self.sort_order = sort;
     }
 
     fn clear_filter_and_cursor(&mut self) {
         self.filter_text.clear();
         self.search_text.clear();
-        self.selected_number = None;
+        self.selected_instance_number = None;
     }
 
     fn step_interval(&mut self, longer: bool) {
@@ -206,15 +208,16 @@ impl WatchApp {
     }
 
     fn selected_row_index(&self) -> Option<usize> {
-        let selected = self.selected_number?;
-        self.shown_rows().position(|row| row.number == selected)
+        let selected = self.selected_instance_number?;
+        self.rows_matching_filters()
+            .position(|row| row.number == selected)
     }
 
-    fn select_row_if_none(&mut self) -> bool {
+    fn ensure_row_is_selected(&mut self) -> bool {
         if self.selected_row_index().is_none() {
             self.select_row_at(self.first_row_index);
         }
-        self.selected_number.is_some()
+        self.selected_instance_number.is_some()
     }
 
     fn move_cursor(&mut self, delta: isize) {
@@ -225,16 +228,19 @@ impl WatchApp {
     }
 
     fn select_row_at(&mut self, index: usize) {
-        let index = index.min(self.shown_row_indices.len().saturating_sub(1));
-        let selected = self.shown_rows().nth(index).map(|row| row.number);
-        self.selected_number = selected;
+        let index = index.min(self.matching_row_indices.len().saturating_sub(1));
+        let selected = self
+            .rows_matching_filters()
+            .nth(index)
+            .map(|row| row.number);
+        self.selected_instance_number = selected;
     }
 
     /// Moves the cursor to the next row whose name contains the search text. `direction` is 1 for a
     /// row after the cursor, -1 for a row before the cursor, and 0 for a row at or after the
     /// cursor.
-    fn find_next_match(&mut self, direction: isize) {
-        let len = self.shown_row_indices.len();
+    fn move_to_search_match(&mut self, direction: isize) {
+        let len = self.matching_row_indices.len();
         let from = self.selected_row_index().unwrap_or(0);
         let text = self.search_text.to_lowercase();
         let found = (0..len)
@@ -244,7 +250,7 @@ impl WatchApp {
                 _ => (from + 1 + step) % len,
             })
             .find(|at| {
-                let row = &self.frame.rows[self.shown_row_indices[*at]];
+                let row = &self.frame.rows[self.matching_row_indices[*at]];
                 row.name.to_lowercase().contains(&text)
             });
         if let Some(at) = found {
@@ -253,10 +259,10 @@ impl WatchApp {
     }
 
     /// Recomputes which rows match the filters, and sorts these rows.
-    fn update_shown_rows(&mut self) {
+    fn update_matching_rows(&mut self) {
         let rows = &self.frame.rows;
         let filter = self.filter_text.to_lowercase();
-        self.shown_row_indices = (0..rows.len())
+        self.matching_row_indices = (0..rows.len())
             .filter(|n| {
                 let row = &rows[*n];
                 let idle = row.total == 0 && row.rate_per_second.unwrap_or(0.0) == 0.0;
@@ -264,24 +270,24 @@ impl WatchApp {
                 !hidden && row.name.to_lowercase().contains(&filter)
             })
             .collect();
-        let sort = self.sort;
-        self.shown_row_indices.sort_by(|a, b| {
+        let sort = self.sort_order;
+        self.matching_row_indices.sort_by(|a, b| {
             let (a, b) = (&rows[*a], &rows[*b]);
             let by_name = a.name.cmp(&b.name);
             match sort {
                 SortOrder::Rate => b
-                    .weighted_rate()
-                    .total_cmp(&a.weighted_rate())
+                    .rate_sort_key()
+                    .total_cmp(&a.rate_sort_key())
                     .then(by_name),
                 SortOrder::Name => by_name,
                 SortOrder::Total => b
-                    .weighted_total()
-                    .total_cmp(&a.weighted_total())
+                    .total_sort_key()
+                    .total_cmp(&a.total_sort_key())
                     .then(by_name),
             }
         });
         if self.is_reversed {
-            self.shown_row_indices.reverse();
+            self.matching_row_indices.reverse();
         }
     }
 }

@@ -6,29 +6,29 @@ const BAR_CHARACTERS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '�
 
 /// The width of each bar in cells of the terminal, and the number of CPUs that share a bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BarWidth {
+pub struct CpuBarLayout {
     cells_per_bar: usize,
     cpus_per_bar: usize,
 }
 
 /// Returns the width at which the bars of `cpus` CPUs fit into a line of `cells` cells.
-pub fn fit_cpu_bars(cpus: usize, cells: usize) -> BarWidth {
+pub fn fit_cpu_bars(cpus: usize, cells: usize) -> CpuBarLayout {
     if cpus == 0 || cells == 0 {
-        return BarWidth {
+        return CpuBarLayout {
             cells_per_bar: 0,
             cpus_per_bar: 1,
         };
     }
     if cpus > cells {
         let cpus_per_bar = cpus.div_ceil(cells);
-        return BarWidth {
+        return CpuBarLayout {
             cells_per_bar: 1,
             cpus_per_bar,
         };
     }
     // Bars that are wider than one cell have a gap of one cell between them.
     let cells_per_cpu = cells / cpus;
-    BarWidth {
+    CpuBarLayout {
         cells_per_bar: if cells_per_cpu >= 3 {
             (cells_per_cpu - 1).min(4)
         } else {
@@ -40,7 +40,7 @@ pub fn fit_cpu_bars(cpus: usize, cells: usize) -> BarWidth {
 
 /// Draws a bar for each value, relative to the largest value. An offline CPU with value 0 is drawn
 /// as `x`.
-pub fn draw_cpu_bars(values: &[i64], online: &[bool], width: BarWidth) -> String {
+pub fn draw_cpu_bars(values: &[i64], online: &[bool], width: CpuBarLayout) -> String {
     let mut text = String::new();
     if width.cells_per_bar == 0 {
         return text;

@@ -5,7 +5,7 @@
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 
-use perfcounters::{Kind, Since};
+use perfcounters::{DeltaStart, Kind};
 
 use crate::units::{histogram_bucket_bounds, ScaledUnit};
 use crate::watch::sampler::InstanceRow;
@@ -37,8 +37,8 @@ pub fn instance_detail_lines(
         row.value_unit.format_scaled_amount(rate)
     });
     let since = match row.change_start {
-        Since::Created => " (since it was added)",
-        Since::EarlierSnapshot | Since::Unknown => "",
+        DeltaStart::Created => " (since it was added)",
+        DeltaStart::EarlierSnapshot | DeltaStart::Unknown => "",
     };
     lines.push(Line::from(format!(
         "{rate} per second{since}, {} in total",
@@ -46,7 +46,7 @@ pub fn instance_detail_lines(
     )));
     lines.push(Line::default());
     if !row.buckets.is_empty() {
-        add_bucket_lines(row, &mut lines, theme);
+        add_histogram_bucket_lines(row, &mut lines, theme);
     } else {
         add_cpu_lines(row, cpus, width, &mut lines, theme);
     }
@@ -103,7 +103,7 @@ fn add_cpu_lines(
     }
 }
 
-fn add_bucket_lines(row: &InstanceRow, lines: &mut Vec<Line<'static>>, theme: Theme) {
+fn add_histogram_bucket_lines(row: &InstanceRow, lines: &mut Vec<Line<'static>>, theme: Theme) {
     lines.push(bold_title_line(
         "      from    to           in this interval".to_owned(),
     ));
@@ -120,14 +120,14 @@ fn add_bucket_lines(row: &InstanceRow, lines: &mut Vec<Line<'static>>, theme: Th
         let (from, to) = histogram_bucket_bounds(b, row.buckets.len());
         let head = format!(
             "{:>10} .. {:<10} {n:>8}  ",
-            format_optional_bound(row.instance_unit, from),
-            format_optional_bound(row.instance_unit, to)
+            format_bound_or_blank(row.instance_unit, from),
+            format_bound_or_blank(row.instance_unit, to)
         );
         lines.push(bar_line(head, n.unsigned_abs(), max.unwrap_or(0), theme));
     }
 }
 
-fn format_optional_bound(unit: ScaledUnit, bound: Option<i64>) -> String {
+fn format_bound_or_blank(unit: ScaledUnit, bound: Option<i64>) -> String {
     bound.map_or(String::new(), |value| {
         unit.format_scaled_amount(value as f64)
     })

@@ -16,7 +16,9 @@ use crate::watch::sampler::{CounterSampler, InstanceRow, IntervalFrame};
 pub fn run(device: &Path, args: &WatchArgs, out: &mut Out) -> Result<(), Failure> {
     let mut sampler = CounterSampler::open(device, args.select.pattern())?;
     if sampler.is_empty() {
-        return Err(Failure::no_match(&args.select.joined_patterns()));
+        return Err(Failure::no_matching_instance(
+            &args.select.joined_patterns(),
+        ));
     }
     let interval = Duration::from_millis(args.interval);
     let mut due = Instant::now();
@@ -39,7 +41,7 @@ pub fn run(device: &Path, args: &WatchArgs, out: &mut Out) -> Result<(), Failure
 fn print_frame_table(frame: &IntervalFrame, lines: usize, out: &mut Out) -> Result<(), Failure> {
     let mut rows: Vec<&InstanceRow> = frame.rows.iter().collect();
     rows.sort_by(|a, b| {
-        let busy = b.weighted_rate().total_cmp(&a.weighted_rate());
+        let busy = b.rate_sort_key().total_cmp(&a.rate_sort_key());
         busy.then_with(|| a.name.cmp(&b.name))
     });
     let shown = rows.len().min(lines);

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use perfcounters::{
-    Change, Counters, Error, InstancePattern, InstanceState, Kind, Since, Snapshot,
+    Change, Counters, DeltaStart, Error, InstancePattern, InstanceState, Kind, Snapshot,
 };
 
 use crate::units::ScaledUnit;
@@ -42,7 +42,7 @@ pub struct InstanceRow {
     pub instance_unit: ScaledUnit,
     pub is_live: bool,
     pub incarnation: u32,
-    pub change_start: Since,
+    pub change_start: DeltaStart,
     /// The change of the instance's value per second. The rate is `None` in three cases: for a
     /// peak, if the start of the interval is unknown, and if no time passed between the snapshots.
     pub rate_per_second: Option<f64>,
@@ -86,16 +86,16 @@ impl InstanceRow {
 
     /// Returns true if the current incarnation of the instance began in the interval.
     pub fn is_new(&self) -> bool {
-        self.change_start == Since::Created
+        self.change_start == DeltaStart::Created
     }
 
     /// Returns a sort key: the absolute rate, weighted by unit.
-    pub fn weighted_rate(&self) -> f64 {
+    pub fn rate_sort_key(&self) -> f64 {
         self.value_unit.sort_weight() * self.rate_per_second.unwrap_or(0.0).abs()
     }
 
     /// Returns a sort key: the absolute total, weighted by unit.
-    pub fn weighted_total(&self) -> f64 {
+    pub fn total_sort_key(&self) -> f64 {
         self.value_unit.sort_weight() * (self.total as f64).abs()
     }
 }

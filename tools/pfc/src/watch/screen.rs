@@ -56,7 +56,9 @@ pub fn run(device: &Path, args: &WatchArgs, theme: Theme) -> Result<(), Failure>
     let pattern = args.select.pattern().include_dormant(true);
     let sampler = CounterSampler::open(device, pattern)?;
     if sampler.is_empty() && !args.select.patterns.is_empty() {
-        return Err(Failure::no_match(&args.select.joined_patterns()));
+        return Err(Failure::no_matching_instance(
+            &args.select.joined_patterns(),
+        ));
     }
     let mut screen = WatchScreen {
         sampler,

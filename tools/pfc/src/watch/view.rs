@@ -90,7 +90,10 @@ struct ColumnWidths {
 
 impl ColumnWidths {
     fn fit_to_width(app: &WatchApp, width: usize) -> Self {
-        let longest = app.shown_rows().map(|r| r.name.chars().count()).max();
+        let longest = app
+            .rows_matching_filters()
+            .map(|r| r.name.chars().count())
+            .max();
         let longest = longest.unwrap_or(0).max(MIN_NAME_COLUMN_CELLS);
         let rest = width.saturating_sub(RATE_COLUMN_CELLS + TOTAL_COLUMN_CELLS + 4);
         // The column of names gets at most two thirds of the space that the columns of numbers
@@ -112,7 +115,7 @@ fn heading_line(app: &WatchApp, width: usize, theme: Theme) -> Line<'static> {
         all if all == online => format!("{all} CPUs"),
         all => format!("{online} of {all} CPUs online"),
     };
-    let shown = app.shown_rows().len();
+    let shown = app.rows_matching_filters().len();
     let instances = match frame.rows.len() {
         all if all == shown => format!("{all} instances"),
         all => format!("{shown} of {all} instances"),
@@ -161,7 +164,7 @@ fn format_interval(ms: u64) -> String {
 
 fn column_titles_line(app: &WatchApp, columns: &ColumnWidths) -> Line<'static> {
     let arrow = if app.is_reversed { '▲' } else { '▼' };
-    let title = |text: &str, sort: SortOrder| match app.sort == sort {
+    let title = |text: &str, sort: SortOrder| match app.sort_order == sort {
         true => format!("{text} {arrow}"),
         false => text.to_owned(),
     };
@@ -188,7 +191,7 @@ fn table_widget(
     area: Rect,
     theme: Theme,
 ) -> Paragraph<'static> {
-    if app.shown_rows().len() == 0 {
+    if app.rows_matching_filters().len() == 0 {
         let message = if app.frame.rows.is_empty() {
             "There are no instances; load a provider, such as pfc_sched."
         } else {
@@ -197,7 +200,7 @@ fn table_widget(
         return Paragraph::new(message).style(theme.dim_style());
     }
     let lines: Vec<Line<'static>> = app
-        .shown_rows()
+        .rows_matching_filters()
         .skip(app.first_row_index)
         .take(area.height as usize)
         .map(|row| instance_row_line(row, app, columns, theme))
@@ -242,7 +245,7 @@ fn instance_row_line(
         Span::styled(text, style),
         Span::styled(draw_cpu_bars(&row.per_cpu, &online, width), bar_style),
     ]);
-    if Some(row.number) == app.selected_number {
+    if Some(row.number) == app.selected_instance_number {
         let all =
             columns.name_cells + RATE_COLUMN_CELLS + TOTAL_COLUMN_CELLS + 4 + columns.bar_cells;
         let pad = all.saturating_sub(line.width());

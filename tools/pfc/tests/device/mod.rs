@@ -168,7 +168,7 @@ impl Drop for KillOnDrop {
 pub fn wait_until(problem: &str, mut is_done: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_done() {
-        assert!(begun.elapsed() < fuzz::patience(120), "{problem}");
+        assert!(begun.elapsed() < fuzz::scale_timeout(120), "{problem}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -16,7 +16,7 @@ fn task_with_values(values: [u64; NR_VALUES]) -> Task {
 }
 
 #[test]
-fn r4_2_user_system_and_interrupts_are_apart() {
+fn r4_2_user_system_and_interrupt_times_are_apart() {
     let task = task_with_values([1000, 300, 50, 0, 0, 0, 0, 0, 7, 3, 0]);
     assert_eq!((task.user(), task.system()), (700, 300));
     assert_eq!((task.interrupts(), task.total()), (50, 1000));
@@ -133,12 +133,15 @@ fn r4_5_accounting_restart_is_found_by_read_times() {
     now.counted = 1800;
     // The first state was read at the time 5000, and the second at 7000. The accounting that the
     // second state shows began at 5200.
-    assert!(now.was_accounted_after(5000, 7000));
-    assert!(!now.was_accounted_after(5200, 7000));
-    assert!(!now.was_accounted_after(5000, 6800));
-    assert!(!now.was_accounted_after(0, 1000), "the clock began anew");
+    assert!(now.has_accounting_begun_after(5000, 7000));
+    assert!(!now.has_accounting_begun_after(5200, 7000));
+    assert!(!now.has_accounting_begun_after(5000, 6800));
+    assert!(
+        !now.has_accounting_begun_after(0, 1000),
+        "the clock began anew"
+    );
     now.flags = crate::abi::TASK_ENDED;
-    assert!(!now.was_accounted_after(5000, 7000), "it has ended");
+    assert!(!now.has_accounting_begun_after(5000, 7000), "it has ended");
 }
 
 #[test]
@@ -147,7 +150,7 @@ fn r4_4_task_that_ends_during_a_read_is_listed_once() {
     ended.flags = crate::abi::TASK_ENDED;
     let mut other = task_with_values([3; NR_VALUES]);
     other.began = 9;
-    let tasks = latest_per_task(vec![
+    let tasks = keep_latest_entry_per_task(vec![
         task_with_values([1; NR_VALUES]),
         ended.clone(),
         other.clone(),

@@ -64,11 +64,11 @@ pub struct MmvFileContents {
     pub metrics: Vec<Metric>,
 }
 
-/// An encoded MMV file. For each metric, `first_value_words` has the index of the 64-bit word that
-/// holds the metric's first value.
+/// An encoded MMV file. For each metric, `first_value_word_indices` has the index of the 64-bit
+/// word that holds the metric's first value.
 pub struct EncodedMmvFile {
     pub bytes: Vec<u8>,
-    pub first_value_words: Vec<usize>,
+    pub first_value_word_indices: Vec<usize>,
 }
 
 /// The distance between adjacent values of a metric, in 64-bit words.
@@ -169,7 +169,7 @@ impl MmvFileContents {
         out.0.append(&mut strings.bytes);
         EncodedMmvFile {
             bytes: out.0,
-            first_value_words: words,
+            first_value_word_indices: words,
         }
     }
 }

@@ -54,7 +54,7 @@ pub struct MetricNamer {
     /// Path prefixes of the names of all instances. If the name of an instance is a path prefix of
     /// other names, the metric of the instance gets the additional word `x_self`, because a metric
     /// with a value cannot have metrics below it in PCP's tree of names.
-    parent_names: HashSet<String>,
+    path_prefixes: HashSet<String>,
 }
 
 impl MetricNamer {
@@ -71,7 +71,7 @@ impl MetricNamer {
             }
         }
         Self {
-            parent_names: prefixes,
+            path_prefixes: prefixes,
         }
     }
 
@@ -85,7 +85,7 @@ impl MetricNamer {
             name.push('.');
             encode_pcp_word(part, &mut name);
         }
-        if self.parent_names.contains(&instance.name) {
+        if self.path_prefixes.contains(&instance.name) {
             name.push_str(".x_self");
         }
         if name.len() >= MMV_STRING_BYTES {

@@ -34,7 +34,7 @@ const TASK_INDOM_SERIAL: u32 = 1;
 /// first count of missing tasks.
 const FIRST_TASK_METRIC_ITEM: u32 = 1;
 const FIRST_TOTAL_METRIC_ITEM: u32 = 512;
-const FIRST_MISSING_TASK_ITEM: u32 = 768;
+const FIRST_MISSING_TASKS_COUNT_ITEM: u32 = 768;
 const MIN_FILE_REPLACE_INTERVAL: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
@@ -108,10 +108,10 @@ impl MappedTaskFile {
         let all = &tasks.all_tasks;
         let mapped = &self.mapped_file;
         let totals = tasks.metric_totals().map(|(_, sum)| sum);
-        let single_values = std::iter::once(tasks.nr_living() as u64)
+        let single_values = std::iter::once(tasks.nr_living_tasks() as u64)
             .chain(tasks.missing_tasks)
             .chain(totals);
-        let mut words = self.mapped_file.first_value_words.iter();
+        let mut words = self.mapped_file.first_value_word_indices.iter();
         for (value, word) in single_values.zip(&mut words) {
             mapped.store_word(*word, value);
         }
@@ -153,7 +153,7 @@ fn plan_task_file(name: &str, members: &[(u32, String)]) -> MmvFileLayout {
     metrics.extend(
         MISSING_TASK_METRICS
             .iter()
-            .zip(FIRST_MISSING_TASK_ITEM..)
+            .zip(FIRST_MISSING_TASKS_COUNT_ITEM..)
             .map(|((word, help), item)| count(item, word, MetricSemantics::Counter, help, help)),
     );
     let metric = |(value, item): (&TaskMetric, u32), infix, indom| Metric {
@@ -217,7 +217,7 @@ mod tests {
         let metrics = plan_task_file("pc", &[(7, String::new())]).contents.metrics;
         let value_of = |name: &str| {
             let index = metrics.iter().position(|m| m.name == name);
-            let word = file.first_value_words[index.expect("a metric")];
+            let word = file.first_value_word_indices[index.expect("a metric")];
             file.area.words()[word].load_relaxed()
         };
         assert_eq!(value_of("pc.tasks.accounted"), 1);

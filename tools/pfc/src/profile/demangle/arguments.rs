@@ -12,7 +12,8 @@ impl CppNameParser<'_> {
         name: &TwoPartText,
         of_function: bool,
     ) -> Option<TwoPartText> {
-        let (arguments, text) = self.read_nested(|p| p.read_template_arguments(of_function))?;
+        let (arguments, text) =
+            self.read_nested_part(|p| p.read_template_arguments(of_function))?;
         let mut left = name.left.to_string();
         if left.contains(PLACEHOLDER_START) {
             left = self.fill_placeholders(&left, &arguments)?;
@@ -50,11 +51,11 @@ impl CppNameParser<'_> {
 
     pub fn format_argument(&mut self, argument: &TemplateArgument) -> Option<String> {
         match argument {
-            TemplateArgument::One(text) => self.limits.whole_text(text),
+            TemplateArgument::One(text) => self.limits.join_two_parts(text),
             TemplateArgument::Pack(texts) => {
                 let mut all = Vec::new();
                 for text in texts {
-                    all.push(self.limits.whole_text(text)?);
+                    all.push(self.limits.join_two_parts(text)?);
                 }
                 self.limits.join_with_commas(&all)
             }
@@ -68,7 +69,7 @@ impl CppNameParser<'_> {
         self.expect_text("I")?;
         let outer = std::mem::replace(&mut self.in_conversion_type, false);
         let mut arguments: Vec<TemplateArgument> = Vec::new();
-        while !self.take_text("E") {
+        while !self.skip_prefix("E") {
             if self.peek_byte() == b'Q' {
                 self.skip_constraint()?;
                 continue;
@@ -113,8 +114,8 @@ impl CppNameParser<'_> {
             b'J' => {
                 self.position += 1;
                 let mut texts = Vec::new();
-                while !self.take_text("E") {
-                    match self.read_nested(Self::read_template_argument)? {
+                while !self.skip_prefix("E") {
+                    match self.read_nested_part(Self::read_template_argument)? {
                         TemplateArgument::One(text) => texts.push(text),
                         TemplateArgument::Pack(more) => texts.extend(more),
                     }
@@ -144,12 +145,12 @@ impl CppNameParser<'_> {
             }
             b'p' => {
                 self.position += 2;
-                self.read_nested(Self::skip_template_parameter_declaration)?
+                self.read_nested_part(Self::skip_template_parameter_declaration)?
                     .then_some(())?;
             }
             b't' => {
                 self.position += 2;
-                while self.read_nested(Self::skip_template_parameter_declaration)? {}
+                while self.read_nested_part(Self::skip_template_parameter_declaration)? {}
                 self.skip_constraint()?;
                 self.expect_text("E")?;
             }
@@ -160,7 +161,7 @@ impl CppNameParser<'_> {
 
     /// Skips a C++20 requires clause if one is next.
     pub fn skip_constraint(&mut self) -> Option<()> {
-        if self.take_text("Q") {
+        if self.skip_prefix("Q") {
             self.read_expression()?;
         }
         Some(())

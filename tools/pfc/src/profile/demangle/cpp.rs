@@ -35,7 +35,7 @@ pub struct ParsedName {
 /// The part of a qualified name after the last `::`.
 struct NameComponent {
     text: String,
-    untagged_text: String,
+    text_without_abi_tags: String,
     /// True for a constructor, destructor or conversion operator, whose encoding has no return
     /// type.
     is_special_member: bool,
@@ -90,7 +90,7 @@ impl<'a> CppNameParser<'a> {
     }
 
     /// If the rest of the mangled name begins with `text`, skips `text` and returns true.
-    pub fn take_text(&mut self, text: &str) -> bool {
+    pub fn skip_prefix(&mut self, text: &str) -> bool {
         let rest = self.input.get(self.position..).unwrap_or_default();
         let is_next = rest.starts_with(text.as_bytes());
         if is_next {
@@ -100,11 +100,11 @@ impl<'a> CppNameParser<'a> {
     }
 
     pub fn expect_text(&mut self, text: &str) -> Option<()> {
-        self.take_text(text).then_some(())
+        self.skip_prefix(text).then_some(())
     }
 
     /// Calls `read` for a nested part of the name. Returns `None` if the nesting is too deep.
-    pub fn read_nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
+    pub fn read_nested_part<T>(&mut self, read: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
         self.limits.enter_nested_part()?;
         let result = read(self);
         self.limits.leave_nested_part();
@@ -135,17 +135,17 @@ impl<'a> CppNameParser<'a> {
     pub fn read_encoding(&mut self, with_parameters: bool) -> Option<String> {
         self.limits.spend_work(self.arguments.len())?;
         let outer = self.arguments.clone();
-        let text = self.read_nested(|p| p.read_any_encoding(with_parameters));
+        let text = self.read_nested_part(|p| p.read_special_name_or_function(with_parameters));
         self.arguments = outer;
         text
     }
 
-    fn read_any_encoding(&mut self, with_parameters: bool) -> Option<String> {
+    fn read_special_name_or_function(&mut self, with_parameters: bool) -> Option<String> {
         if matches!(self.peek_byte(), b'T' | b'G') {
             return self.read_special_name();
         }
         let name = self.read_name(true)?;
-        let text = self.limits.whole_text(&name.text)?;
+        let text = self.limits.join_two_parts(&name.text)?;
         if !with_parameters || matches!(self.peek_byte(), 0 | b'E' | b'.') {
             return Some(text);
         }
@@ -170,7 +170,7 @@ impl<'a> CppNameParser<'a> {
         };
         while !is_end(self) {
             let text = self.read_type()?;
-            texts.push(self.limits.whole_text(&text)?);
+            texts.push(self.limits.join_two_parts(&text)?);
         }
         match texts.as_slice() {
             [only] if only == "void" => Some(String::new()),
@@ -180,52 +180,52 @@ impl<'a> CppNameParser<'a> {
     }
 
     fn read_special_name(&mut self) -> Option<String> {
-        const PREFIXES_OF_TYPES: [(&str, &str); 5] = [
+        const SPECIAL_NAMES_OF_TYPES: [(&str, &str); 5] = [
             ("TV", "vtable for "),
             ("TT", "VTT for "),
             ("TI", "typeinfo for "),
             ("TS", "typeinfo name for "),
             ("TA", "template parameter object for "),
         ];
-        const PREFIXES_OF_NAMES: [(&str, &str); 4] = [
+        const SPECIAL_NAMES_OF_OBJECTS: [(&str, &str); 4] = [
             ("GV", "guard variable for "),
             ("GR", "reference temporary for "),
             ("TW", "TLS wrapper function for "),
             ("TH", "TLS init function for "),
         ];
-        const PREFIXES_OF_FUNCTIONS: [(&str, &str); 2] = [
+        const SPECIAL_NAMES_OF_FUNCTIONS: [(&str, &str); 2] = [
             ("GTt", "transaction clone for "),
             ("GTn", "non-transaction clone for "),
         ];
-        if let Some((_, what)) = PREFIXES_OF_TYPES
+        if let Some((_, what)) = SPECIAL_NAMES_OF_TYPES
             .iter()
-            .find(|(begin, _)| self.take_text(begin))
+            .find(|(begin, _)| self.skip_prefix(begin))
         {
             let text = self.read_type_text()?;
             return self.limits.join(&[what, &text]);
         }
-        if let Some((_, what)) = PREFIXES_OF_NAMES
+        if let Some((_, what)) = SPECIAL_NAMES_OF_OBJECTS
             .iter()
-            .find(|(begin, _)| self.take_text(begin))
+            .find(|(begin, _)| self.skip_prefix(begin))
         {
             let name = self.read_name(false)?.text;
             return self.limits.join(&[what, &name.left, &name.right]);
         }
-        if let Some((_, what)) = PREFIXES_OF_FUNCTIONS
+        if let Some((_, what)) = SPECIAL_NAMES_OF_FUNCTIONS
             .iter()
-            .find(|(begin, _)| self.take_text(begin))
+            .find(|(begin, _)| self.skip_prefix(begin))
         {
             let text = self.read_encoding(true)?;
             return self.limits.join(&[what, &text]);
         }
-        let what = if self.take_text("TC") {
+        let what = if self.skip_prefix("TC") {
             let derived = self.read_type_text()?;
             self.read_number()?;
             self.expect_text("_")?;
             let base = self.read_type_text()?;
             let parts = ["construction vtable for ", &base, "-in-", &derived];
             return self.limits.join(&parts);
-        } else if self.take_text("Tc") {
+        } else if self.skip_prefix("Tc") {
             self.read_call_offset()?;
             self.read_call_offset()?;
             "covariant return thunk to "
@@ -242,12 +242,12 @@ impl<'a> CppNameParser<'a> {
 
     /// Reads the call offset of a thunk. Returns true if the thunk is a virtual thunk.
     fn read_call_offset(&mut self) -> Option<bool> {
-        let is_virtual = self.take_text("v");
+        let is_virtual = self.skip_prefix("v");
         if !is_virtual {
             self.expect_text("h")?;
         }
         for _ in 0..=usize::from(is_virtual) {
-            self.take_text("n");
+            self.skip_prefix("n");
             self.read_number()?;
             self.expect_text("_")?;
         }
@@ -257,10 +257,10 @@ impl<'a> CppNameParser<'a> {
     /// Reads a name. If `of_function` is true, the template arguments of this name are kept,
     /// because the function's parameters may refer to them.
     pub fn read_name(&mut self, of_function: bool) -> Option<ParsedName> {
-        self.read_nested(|p| p.read_any_name(of_function))
+        self.read_nested_part(|p| p.read_name_of_any_form(of_function))
     }
 
-    fn read_any_name(&mut self, of_function: bool) -> Option<ParsedName> {
+    fn read_name_of_any_form(&mut self, of_function: bool) -> Option<ParsedName> {
         let mut name = match (self.peek_byte(), self.peek_byte_at(1)) {
             (b'N', _) => return self.read_nested_name(of_function),
             (b'Z', _) => return self.read_local_name(of_function),
@@ -278,10 +278,10 @@ impl<'a> CppNameParser<'a> {
                 }
             }
             _ => {
-                let std = if self.take_text("St") { "std::" } else { "" };
-                let component = self.read_component("")?;
+                let std = if self.skip_prefix("St") { "std::" } else { "" };
+                let component = self.read_name_component("")?;
                 let text = self.limits.join(&[std, &component.text])?;
-                let text = TwoPartText::name(&text, &component.untagged_text);
+                let text = TwoPartText::name(&text, &component.text_without_abi_tags);
                 if self.peek_byte() == b'I' {
                     self.substitutions.push(text.clone());
                 }
@@ -303,19 +303,19 @@ impl<'a> CppNameParser<'a> {
         self.expect_text("N")?;
         let mut qualifiers = String::new();
         let mut is_special_member = false;
-        if !self.take_text("H") {
+        if !self.skip_prefix("H") {
             for qualifier in self.read_qualifiers() {
                 qualifiers.push(' ');
                 qualifiers.push_str(qualifier);
             }
             let reference = [("R", " &"), ("O", " &&")];
-            if let Some((_, text)) = reference.iter().find(|(sign, _)| self.take_text(sign)) {
+            if let Some((_, text)) = reference.iter().find(|(sign, _)| self.skip_prefix(sign)) {
                 qualifiers.push_str(text);
             }
         }
         let mut current: Option<TwoPartText> = None;
         let mut has_arguments = false;
-        while !self.take_text("E") {
+        while !self.skip_prefix("E") {
             self.limits.enter_nested_part()?;
             self.limits.leave_nested_part();
             let is_first = current.is_none();
@@ -325,7 +325,7 @@ impl<'a> CppNameParser<'a> {
                     let prefix = prefix.clone();
                     (self.append_template_arguments(&prefix, of_function)?, true)
                 }
-                (None, b'S') if self.take_text("St") => (TwoPartText::name("std", "std"), false),
+                (None, b'S') if self.skip_prefix("St") => (TwoPartText::name("std", "std"), false),
                 (None, b'S') => (self.read_substitution(true)?, false),
                 (None, b'T') => (self.read_template_parameter()?, true),
                 (None, b'D') if matches!(self.peek_byte_at(1), b't' | b'T') => {
@@ -339,12 +339,15 @@ impl<'a> CppNameParser<'a> {
                 }
                 _ => {
                     let prefix = current.take().unwrap_or_default();
-                    let component = self.read_component(&prefix.last_component)?;
+                    let component = self.read_name_component(&prefix.last_component)?;
                     (is_special_member, has_arguments) = (component.is_special_member, false);
                     let sign = if is_first { "" } else { "::" };
-                    let prefix = self.limits.whole_text(&prefix)?;
+                    let prefix = self.limits.join_two_parts(&prefix)?;
                     let text = self.limits.join(&[&prefix, sign, &component.text])?;
-                    (TwoPartText::name(&text, &component.untagged_text), true)
+                    (
+                        TwoPartText::name(&text, &component.text_without_abi_tags),
+                        true,
+                    )
                 }
             };
             if is_substitutable && self.peek_byte() != b'E' {
@@ -369,10 +372,10 @@ impl<'a> CppNameParser<'a> {
             qualifiers: String::new(),
         };
         let mut default_argument = String::new();
-        if self.take_text("s") {
+        if self.skip_prefix("s") {
             self.skip_discriminator();
         } else {
-            if self.take_text("d") {
+            if self.skip_prefix("d") {
                 let number = self.read_sequence_number()?.saturating_add(1);
                 default_argument = format!("{{default arg#{number}}}::");
             }
@@ -388,11 +391,12 @@ impl<'a> CppNameParser<'a> {
     /// next.
     fn skip_discriminator(&mut self) {
         let before = self.position;
-        let is_whole = self.take_text("__") && self.read_number().is_some() && self.take_text("_")
-            || self.take_text("_") && self.peek_byte().is_ascii_digit() && {
-                self.position += 1;
-                true
-            };
+        let is_whole =
+            self.skip_prefix("__") && self.read_number().is_some() && self.skip_prefix("_")
+                || self.skip_prefix("_") && self.peek_byte().is_ascii_digit() && {
+                    self.position += 1;
+                    true
+                };
         if !is_whole {
             self.position = before;
         }
@@ -400,14 +404,14 @@ impl<'a> CppNameParser<'a> {
 
     /// Reads one component of a qualified name. `enclosing` is the name of the enclosing class,
     /// from which constructors and destructors take their names.
-    fn read_component(&mut self, enclosing: &str) -> Option<NameComponent> {
+    fn read_name_component(&mut self, enclosing: &str) -> Option<NameComponent> {
         // The letter L precedes a name with internal linkage. F precedes the name of a friend.
-        self.take_text("L");
+        self.skip_prefix("L");
         let mut component = match (self.peek_byte(), self.peek_byte_at(1)) {
             (b'0'..=b'9', _) => {
                 let name = self.read_source_name()?;
                 NameComponent {
-                    untagged_text: name.clone(),
+                    text_without_abi_tags: name.clone(),
                     text: name,
                     is_special_member: false,
                 }
@@ -418,7 +422,7 @@ impl<'a> CppNameParser<'a> {
                 let number = self.read_sequence_number()?.saturating_add(1);
                 let text = format!("{{unnamed type#{number}}}");
                 NameComponent {
-                    untagged_text: text.clone(),
+                    text_without_abi_tags: text.clone(),
                     text,
                     is_special_member: false,
                 }
@@ -439,24 +443,24 @@ impl<'a> CppNameParser<'a> {
             (b'D', b'C') => {
                 self.position += 2;
                 let mut names = Vec::new();
-                while !self.take_text("E") {
+                while !self.skip_prefix("E") {
                     names.push(self.read_source_name()?);
                 }
                 let names = self.limits.join_with_commas(&names)?;
                 let text = self.limits.join(&["[", &names, "]"])?;
                 NameComponent {
-                    untagged_text: text.clone(),
+                    text_without_abi_tags: text.clone(),
                     text,
                     is_special_member: false,
                 }
             }
             (b'F', _) => {
                 self.position += 1;
-                return self.read_nested(|p| p.read_component(enclosing));
+                return self.read_nested_part(|p| p.read_name_component(enclosing));
             }
             _ => self.read_operator_name()?,
         };
-        while self.take_text("B") {
+        while self.skip_prefix("B") {
             let tag = self.read_source_name()?;
             component.text = self.limits.join(&[&component.text, "[abi:", &tag, "]"])?;
         }
@@ -491,7 +495,7 @@ impl<'a> CppNameParser<'a> {
         let parts = ["{lambda(", &parameters, ")#", &number, "}"];
         let text = self.limits.join(&parts)?;
         Some(NameComponent {
-            untagged_text: text.clone(),
+            text_without_abi_tags: text.clone(),
             text,
             is_special_member: false,
         })
@@ -499,7 +503,7 @@ impl<'a> CppNameParser<'a> {
 
     /// Reads the name of an operator function, such as `operator+`.
     fn read_operator_name(&mut self) -> Option<NameComponent> {
-        if self.take_text("cv") {
+        if self.skip_prefix("cv") {
             let outer = std::mem::replace(&mut self.in_conversion_type, true);
             let mut to = self.read_type_text()?;
             self.in_conversion_type = outer;
@@ -510,7 +514,7 @@ impl<'a> CppNameParser<'a> {
                 &self.limits.join(&["operator ", &to])?,
             ));
         }
-        let text = if self.take_text("li") {
+        let text = if self.skip_prefix("li") {
             let name = self.read_source_name()?;
             self.limits.join(&["operator\"\" ", &name])?
         } else if self.peek_byte() == b'v' && self.peek_byte_at(1).is_ascii_digit() {
@@ -524,7 +528,7 @@ impl<'a> CppNameParser<'a> {
             ["operator", blank, operator].concat()
         };
         Some(NameComponent {
-            untagged_text: text.clone(),
+            text_without_abi_tags: text.clone(),
             text,
             is_special_member: false,
         })
@@ -535,7 +539,7 @@ impl NameComponent {
     fn special_member(text: &str) -> Self {
         Self {
             text: text.to_owned(),
-            untagged_text: text.to_owned(),
+            text_without_abi_tags: text.to_owned(),
             is_special_member: true,
         }
     }

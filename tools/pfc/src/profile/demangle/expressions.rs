@@ -63,11 +63,11 @@ const OPERATORS: [(&[u8; 2], &str); 52] = [
 /// Operators with one operand.
 const UNARY_OPERATORS: [&[u8; 2]; 7] = [b"ps", b"ng", b"ad", b"de", b"co", b"nt", b"aw"];
 
-/// Operators that are written like calls. The operators in `CALL_OPERATORS_ON_TYPES` have a type as
-/// operand, and the operators in `CALL_OPERATORS_ON_EXPRESSIONS` have an expression.
-const CALL_OPERATORS_ON_TYPES: [(&str, &str); 3] =
+/// Operators that are written like calls. The operators in `CALL_LIKE_OPERATORS_ON_TYPES` have a
+/// type as operand, and the operators in `CALL_LIKE_OPERATORS_ON_EXPRESSIONS` have an expression.
+const CALL_LIKE_OPERATORS_ON_TYPES: [(&str, &str); 3] =
     [("st", "sizeof "), ("at", "alignof "), ("ti", "typeid ")];
-const CALL_OPERATORS_ON_EXPRESSIONS: [(&str, &str); 4] = [
+const CALL_LIKE_OPERATORS_ON_EXPRESSIONS: [(&str, &str); 4] = [
     ("sz", "sizeof "),
     ("az", "alignof "),
     ("te", "typeid "),
@@ -90,26 +90,26 @@ impl CppNameParser<'_> {
     }
 
     pub fn read_expression(&mut self) -> Option<String> {
-        self.read_nested(Self::read_any_expression)
+        self.read_nested_part(Self::read_expression_of_any_form)
     }
 
     /// Reads expressions until the letter E. Returns the expressions with commas between them.
     fn read_expression_list(&mut self) -> Option<String> {
         let mut all = Vec::new();
-        while !self.take_text("E") {
+        while !self.skip_prefix("E") {
             all.push(self.read_expression()?);
         }
         self.limits.join_with_commas(&all)
     }
 
-    fn read_any_expression(&mut self) -> Option<String> {
-        let global = if self.take_text("gs") { "::" } else { "" };
+    fn read_expression_of_any_form(&mut self) -> Option<String> {
+        let global = if self.skip_prefix("gs") { "::" } else { "" };
         let code = [self.peek_byte(), self.peek_byte_at(1)];
         match code {
             [b'L', _] => return self.read_literal(),
             [b'T', _] => {
                 let text = self.read_template_parameter()?;
-                return self.limits.whole_text(&text);
+                return self.limits.join_two_parts(&text);
             }
             [b'f', b'p' | b'L'] if code[1] == b'p' || self.peek_byte_at(2).is_ascii_digit() => {
                 return self.read_function_parameter()
@@ -123,12 +123,12 @@ impl CppNameParser<'_> {
             _ => {}
         }
         let is_call = |(code, _): &&(&str, &str)| self.input_starts_with(code);
-        if let Some((_, text)) = CALL_OPERATORS_ON_TYPES.iter().find(is_call) {
+        if let Some((_, text)) = CALL_LIKE_OPERATORS_ON_TYPES.iter().find(is_call) {
             self.position += 2;
             let of = self.read_type_text()?;
             return self.limits.join(&[text, "(", &of, ")"]);
         }
-        if let Some((_, text)) = CALL_OPERATORS_ON_EXPRESSIONS.iter().find(is_call) {
+        if let Some((_, text)) = CALL_LIKE_OPERATORS_ON_EXPRESSIONS.iter().find(is_call) {
             self.position += 2;
             let of = self.read_expression()?;
             return self.limits.join(&[text, "(", &of, ")"]);
@@ -149,7 +149,7 @@ impl CppNameParser<'_> {
             b"cv" => {
                 self.position += 2;
                 let to = self.read_type_text()?;
-                if self.take_text("_") {
+                if self.skip_prefix("_") {
                     let values = self.read_expression_list()?;
                     return self.limits.join(&[&to, "(", &values, ")"]);
                 }
@@ -193,7 +193,7 @@ impl CppNameParser<'_> {
             }
             b"pp" | b"mm" => {
                 let sign = self.read_operator()?;
-                match self.take_text("_") {
+                match self.skip_prefix("_") {
                     true => {
                         let of = self.read_expression()?;
                         self.limits.join(&[sign, "(", &of, ")"])
@@ -211,7 +211,7 @@ impl CppNameParser<'_> {
             b"sP" => {
                 self.position += 2;
                 let mut texts = Vec::new();
-                while !self.take_text("E") {
+                while !self.skip_prefix("E") {
                     texts.push(self.read_type_text()?);
                 }
                 let list = self.limits.join_with_commas(&texts)?;
@@ -272,21 +272,21 @@ impl CppNameParser<'_> {
 
     /// Reads a literal: either a value with its type, or the name of an object or function.
     pub fn read_literal(&mut self) -> Option<String> {
-        self.read_nested(Self::read_any_literal)
+        self.read_nested_part(Self::read_literal_of_any_type)
     }
 
-    fn read_any_literal(&mut self) -> Option<String> {
+    fn read_literal_of_any_type(&mut self) -> Option<String> {
         self.expect_text("L")?;
-        if self.take_text("_Z") || self.take_text("Z") {
+        if self.skip_prefix("_Z") || self.skip_prefix("Z") {
             let name = self.read_encoding(true)?;
             self.expect_text("E")?;
             return Some(name);
         }
         let kind = self.peek_byte();
         let of = self.read_type_text()?;
-        let negative = if self.take_text("n") { "-" } else { "" };
+        let negative = if self.skip_prefix("n") { "-" } else { "" };
         let mut value = String::new();
-        while !self.take_text("E") {
+        while !self.skip_prefix("E") {
             match self.peek_byte() {
                 byte @ (b'0'..=b'9' | b'a'..=b'f' | b'_') => value.push(char::from(byte)),
                 _ => return None,
@@ -308,10 +308,10 @@ impl CppNameParser<'_> {
     }
 
     fn read_function_parameter(&mut self) -> Option<String> {
-        if self.take_text("fpT") {
+        if self.skip_prefix("fpT") {
             return Some("this".to_owned());
         }
-        if self.take_text("fL") {
+        if self.skip_prefix("fL") {
             self.read_number()?;
             self.expect_text("p")?;
         } else {
@@ -341,7 +341,7 @@ impl CppNameParser<'_> {
     fn read_new_expression(&mut self, global: &str) -> Option<String> {
         let text = self.read_operator()?;
         let mut place = Vec::new();
-        while !self.take_text("_") {
+        while !self.skip_prefix("_") {
             place.push(self.read_expression()?);
         }
         let place = self.limits.join_with_commas(&place)?;
@@ -352,10 +352,10 @@ impl CppNameParser<'_> {
         };
         let start = [global, text, " ", &place, &of];
         let start = self.limits.join(&start)?;
-        if self.take_text("E") {
+        if self.skip_prefix("E") {
             return Some(start);
         }
-        if self.take_text("pi") {
+        if self.skip_prefix("pi") {
             let values = self.read_expression_list()?;
             return self.limits.join(&[&start, "(", &values, ")"]);
         }
@@ -377,12 +377,12 @@ impl CppNameParser<'_> {
 
     /// Reads a name that depends on a template parameter.
     fn read_unresolved_name(&mut self) -> Option<String> {
-        if !self.take_text("sr") {
+        if !self.skip_prefix("sr") {
             return self.read_base_name();
         }
-        let mut text = if self.take_text("N") {
+        let mut text = if self.skip_prefix("N") {
             let mut text = self.read_type_text()?;
-            while !self.take_text("E") {
+            while !self.skip_prefix("E") {
                 let part = self.read_base_name()?;
                 text = self.limits.join(&[&text, "::", &part])?;
             }
@@ -415,11 +415,11 @@ impl CppNameParser<'_> {
     }
 
     fn read_base_name(&mut self) -> Option<String> {
-        self.read_nested(|p| {
-            let text = if p.take_text("on") {
+        self.read_nested_part(|p| {
+            let text = if p.skip_prefix("on") {
                 let operator = p.read_operator()?;
                 ["operator", operator].concat()
-            } else if p.take_text("dn") {
+            } else if p.skip_prefix("dn") {
                 let class = match p.peek_byte().is_ascii_digit() {
                     true => p.read_base_name()?,
                     false => p.read_type_text()?,
@@ -440,21 +440,21 @@ impl CppNameParser<'_> {
 
     /// Reads a C++20 requires expression. Returns `requires { ... }`, without the requirements.
     fn read_requires_expression(&mut self) -> Option<String> {
-        let has_parameters = self.take_text("rQ");
+        let has_parameters = self.skip_prefix("rQ");
         if has_parameters {
             self.read_parameter_types()?;
             self.expect_text("_")?;
         } else {
             self.expect_text("rq")?;
         }
-        while !self.take_text("E") {
-            if self.take_text("X") {
+        while !self.skip_prefix("E") {
+            if self.skip_prefix("X") {
                 self.read_expression()?;
-                self.take_text("N");
-                if self.take_text("R") {
+                self.skip_prefix("N");
+                if self.skip_prefix("R") {
                     self.read_name(false)?;
                 }
-            } else if self.take_text("T") {
+            } else if self.skip_prefix("T") {
                 self.read_type_text()?;
             } else {
                 self.expect_text("Q")?;

@@ -114,11 +114,11 @@ fn r1_9_a_name_that_would_be_too_long_stays_mangled() {
 }
 
 fn encode_base62(mut number: usize) -> String {
-    const DIGITS: &[u8] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    const BASE62_DIGITS: &[u8] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
     let mut text = String::new();
     number -= 1;
     loop {
-        text.insert(0, char::from(DIGITS[number % 62]));
+        text.insert(0, char::from(BASE62_DIGITS[number % 62]));
         number /= 62;
         if number == 0 {
             return text;

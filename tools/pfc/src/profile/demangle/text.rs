@@ -106,7 +106,7 @@ impl DemanglingLimits {
     }
 
     /// Returns the whole text of a type or name, by joining its left part and its right part.
-    pub fn whole_text(&mut self, text: &TwoPartText) -> Option<String> {
+    pub fn join_two_parts(&mut self, text: &TwoPartText) -> Option<String> {
         match text.shape {
             TypeShape::Plain => self.join(&[&text.left, &text.right]),
             TypeShape::Function | TypeShape::Array => self.join(&[&text.left, " ", &text.right]),

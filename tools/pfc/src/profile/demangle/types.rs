@@ -32,7 +32,7 @@ const ONE_LETTER_TYPES: [(u8, &str); 22] = [
 ];
 
 /// Builtin types that are encoded as D and a letter.
-const TYPES_AFTER_D: [(u8, &str); 10] = [
+const BUILTIN_TYPES_AFTER_D: [(u8, &str); 10] = [
     (b'd', "decimal64"),
     (b'e', "decimal128"),
     (b'f', "decimal32"),
@@ -75,14 +75,14 @@ const STD_ABBREVIATIONS: [(u8, &str, &str); 6] = [
 impl CppNameParser<'_> {
     pub fn read_type_text(&mut self) -> Option<String> {
         let text = self.read_type()?;
-        self.limits.whole_text(&text)
+        self.limits.join_two_parts(&text)
     }
 
     pub fn read_type(&mut self) -> Option<TwoPartText> {
         let start = self.position;
         let pack_length = self.pack_length.take();
         let (mut text, is_substitutable) =
-            self.read_nested(Self::read_type_and_substitutability)?;
+            self.read_nested_part(Self::read_type_and_substitutability)?;
         if self.pack_length.is_some() && self.pack_index.is_none() {
             text.pack_type_position = Some(start);
         }
@@ -175,7 +175,8 @@ impl CppNameParser<'_> {
     /// Reads type qualifiers. Returns the qualifiers in the order of C++ text, which is the reverse
     /// of the order in the encoding.
     pub fn read_qualifiers(&mut self) -> Vec<&'static str> {
-        let read = |(letter, text): &(&str, &'static str)| self.take_text(letter).then_some(*text);
+        let read =
+            |(letter, text): &(&str, &'static str)| self.skip_prefix(letter).then_some(*text);
         let mut all: Vec<&str> = [("r", "restrict"), ("V", "volatile"), ("K", "const")]
             .iter()
             .filter_map(read)
@@ -204,25 +205,25 @@ impl CppNameParser<'_> {
             end.push(' ');
             end.push_str(qualifier);
         }
-        if self.take_text("Do") {
+        if self.skip_prefix("Do") {
             end.push_str(" noexcept");
-        } else if self.take_text("DO") {
+        } else if self.skip_prefix("DO") {
             let condition = self.read_expression()?;
             self.expect_text("E")?;
             end = self.limits.join(&[&end, " noexcept(", &condition, ")"])?;
-        } else if self.take_text("Dw") {
+        } else if self.skip_prefix("Dw") {
             let types = self.read_parameter_types()?;
             self.expect_text("E")?;
             end = self.limits.join(&[&end, " throw(", &types, ")"])?;
         }
-        self.take_text("Dx");
+        self.skip_prefix("Dx");
         self.expect_text("F")?;
-        self.take_text("Y");
+        self.skip_prefix("Y");
         let result = self.read_type()?;
         let parameters = self.read_parameter_types()?;
-        if self.take_text("R") {
+        if self.skip_prefix("R") {
             end.push_str(" &");
-        } else if self.take_text("O") {
+        } else if self.skip_prefix("O") {
             end.push_str(" &&");
         }
         self.expect_text("E")?;
@@ -268,7 +269,10 @@ impl CppNameParser<'_> {
 
     fn read_type_after_d(&mut self) -> Option<(TwoPartText, bool)> {
         let second = self.peek_byte_at(1);
-        if let Some((_, text)) = TYPES_AFTER_D.iter().find(|(letter, _)| *letter == second) {
+        if let Some((_, text)) = BUILTIN_TYPES_AFTER_D
+            .iter()
+            .find(|(letter, _)| *letter == second)
+        {
             self.position += 2;
             return Some((TwoPartText::plain(text), false));
         }
@@ -280,7 +284,7 @@ impl CppNameParser<'_> {
                 let size = match self.peek_byte() {
                     b'0'..=b'9' => self.read_number()?.to_string(),
                     _ => {
-                        self.take_text("_");
+                        self.skip_prefix("_");
                         self.read_expression()?
                     }
                 };
@@ -344,7 +348,7 @@ impl CppNameParser<'_> {
     ) -> Option<Result<Vec<String>, String>> {
         let outer = (self.pack_index.take(), self.pack_length.take());
         let start = self.position;
-        let pattern = self.read_nested(read)?;
+        let pattern = self.read_nested_part(read)?;
         let (end, known) = (self.position, self.substitutions.len());
         let texts = match self.pack_length {
             None => Err(pattern),
@@ -352,7 +356,7 @@ impl CppNameParser<'_> {
                 let mut texts = Vec::new();
                 for index in 0..length {
                     (self.position, self.pack_index) = (start, Some(index));
-                    texts.push(self.read_nested(read)?);
+                    texts.push(self.read_nested_part(read)?);
                     self.substitutions.truncate(known);
                 }
                 Ok(texts)
@@ -367,7 +371,7 @@ impl CppNameParser<'_> {
     /// refers.
     pub fn read_template_parameter(&mut self) -> Option<TwoPartText> {
         self.expect_text("T")?;
-        if self.take_text("L") {
+        if self.skip_prefix("L") {
             self.read_sequence_number()?;
         }
         let number = self.read_sequence_number()?;
@@ -419,8 +423,8 @@ impl CppNameParser<'_> {
             };
         }
         let mut index: usize = 0;
-        if !self.take_text("_") {
-            while !self.take_text("_") {
+        if !self.skip_prefix("_") {
+            while !self.skip_prefix("_") {
                 let digit = char::from(self.peek_byte()).to_digit(36)?;
                 if self.peek_byte().is_ascii_lowercase() {
                     return None;
@@ -436,7 +440,7 @@ impl CppNameParser<'_> {
                 // The type refers to a parameter pack: read it again for the current element.
                 let (end, known) = (self.position, self.substitutions.len());
                 self.position = at;
-                let text = self.read_nested(Self::read_type)?;
+                let text = self.read_nested_part(Self::read_type)?;
                 self.substitutions.truncate(known);
                 self.position = end;
                 Some(text)
@@ -446,7 +450,7 @@ impl CppNameParser<'_> {
                 let end = std::mem::replace(&mut self.position, at);
                 // Read the type again to set `pack_length`. The text of the second read is not
                 // used.
-                self.read_nested(Self::read_type)?;
+                self.read_nested_part(Self::read_type)?;
                 self.substitutions.truncate(known);
                 self.position = end;
                 Some(text)

@@ -87,7 +87,7 @@ impl SamplingContexts {
                 };
                 self.drained_records
                     .records
-                    .encode_offline(is_start, &sample_id);
+                    .encode_cpu_offline(is_start, &sample_id);
             }
         }
     }

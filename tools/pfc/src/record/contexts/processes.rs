@@ -9,7 +9,7 @@ use perfmon::Scope;
 
 use super::SamplingContexts;
 use crate::limits;
-use crate::profile::{describe_lost_process_records, MISSING_RECORDS_CONSEQUENCE};
+use crate::profile::{describe_lost_process_records, MISSING_PROCESS_RECORDS_CONSEQUENCE};
 use crate::record::task_events::PerfTaskEvents;
 use crate::record::tasks::{list_numeric_entries, monotonic_now_ns, BuildIdsByFile};
 use crate::stat::monitored_processes::read_process_id_of_thread;
@@ -53,7 +53,7 @@ impl SamplingContexts {
         self.perf_task_events = events.ok();
         let is_open = self.perf_task_events.is_some();
         if is_open {
-            self.process_recorder.use_kernel_records();
+            self.process_recorder.switch_to_kernel_records();
         }
         is_open
     }
@@ -70,7 +70,7 @@ impl SamplingContexts {
     /// Opens perf events on the CPUs that have come online since the last check.
     pub(super) fn reopen_events_of_started_cpus(&mut self) {
         if let Some(events) = &mut self.perf_task_events {
-            let cpus = events.take_started_cpus();
+            let cpus = events.take_cpus_needing_events();
             self.reopen_events_on_cpus(&cpus);
         }
     }
@@ -100,11 +100,11 @@ impl SamplingContexts {
         self.record_existing_processes(processes, time);
     }
 
-    /// Returns sentences about changes of processes for which the kernel's records are missing, and
+    /// Returns warnings about changes of processes for which the kernel's records are missing, and
     /// about perf events that could not be opened.
     pub(super) fn find_process_record_problems(&self) -> Vec<String> {
         let mut problems: Vec<String> = self.unopened_events_problem.iter().cloned().collect();
-        let consequence = MISSING_RECORDS_CONSEQUENCE;
+        let consequence = MISSING_PROCESS_RECORDS_CONSEQUENCE;
         if let Some(events) = &self.perf_task_events {
             if let lost @ 1.. = events.nr_lost_records() {
                 problems.push(describe_lost_process_records(lost));
@@ -118,10 +118,10 @@ impl SamplingContexts {
     }
 }
 
-/// Returns a sentence for the user that perf events could not be opened, with the consequence.
+/// Returns a warning that perf events could not be opened, with the consequence for the user.
 ///
-/// If threads are sampled, a sentence is returned only for a lack of descriptors: the ring of a
-/// thread reports the execs of the thread. The ring of a CPU does not report execs.
+/// If threads are sampled, returns `None` unless file descriptors ran out, because the ring of a
+/// sampled thread also reports the execs of the thread. The ring of a CPU does not report execs.
 fn describe_unopened_events(error: &io::Error, scope: Scope) -> Option<String> {
     let errno = error.raw_os_error();
     if scope == Scope::Thread && !matches!(errno, Some(libc::EMFILE | libc::ENFILE)) {

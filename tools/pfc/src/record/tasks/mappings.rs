@@ -41,7 +41,7 @@ impl ProcessRecorder {
         let read_time = start.elapsed();
         self.record_mappings(pid, time, &maps, build_ids);
         if let Some(process) = self.processes.get_mut(&pid) {
-            process.mappings_read = Some((read_at, read_time));
+            process.last_mappings_read = Some((read_at, read_time));
         }
     }
 
@@ -58,7 +58,7 @@ impl ProcessRecorder {
         let Some(process) = self.processes.get_mut(&pid) else {
             return;
         };
-        let (start_time, last_read) = (process.start_time_ns, process.mappings_read);
+        let (start_time, last_read) = (process.start_time_ns, process.last_mappings_read);
         let last_read_at = last_read.map_or(start_time, |(at, _)| at);
         for mut region in text_file::split_byte_lines(maps).filter_map(parse_executable_mapping) {
             let known = process.regions_by_start.get(&region.start);
@@ -79,7 +79,11 @@ impl ProcessRecorder {
                 }
                 !is_replaced
             });
-            if others.iter().any(|other| !has_same_code(other, &region)) && last_read_at < time {
+            if others
+                .iter()
+                .any(|other| !has_same_code_in_overlap(other, &region))
+                && last_read_at < time
+            {
                 self.records.encode_mmap2(
                     &ExecutableMapping {
                         start: region.start,
@@ -118,7 +122,7 @@ fn has_same_file_and_range(one: &ExecutableMapping, other: &ExecutableMapping) -
 
 /// Returns true if each address that is in both regions has the same code in both: the regions are
 /// parts of one mapping, or both regions are memory without a file.
-fn has_same_code(one: &ExecutableMapping, other: &ExecutableMapping) -> bool {
+fn has_same_code_in_overlap(one: &ExecutableMapping, other: &ExecutableMapping) -> bool {
     let start_of_file = |region: &ExecutableMapping| region.start.wrapping_sub(region.offset);
     has_same_file(one, other) && (one.inode == 0 || start_of_file(one) == start_of_file(other))
 }
@@ -142,7 +146,7 @@ fn read_region_build_id(pid: u32, region: &ExecutableMapping) -> Vec<u8> {
 mod tests {
     use super::super::KnownProcess;
     use super::*;
-    use crate::data::fixtures::{region, sample_id};
+    use crate::data::fixtures::{sample_id, test_mapping};
     use crate::data::RecordEncoder;
     use std::time::Duration;
 
@@ -160,7 +164,7 @@ mod tests {
         for (time, maps) in [(100, first_maps), (200, second_maps)] {
             tasks.record_mappings(pid, time, maps.as_bytes(), &mut build_ids);
             let process = tasks.processes.get_mut(&pid).expect("the process");
-            process.mappings_read = Some((time, Duration::ZERO));
+            process.last_mappings_read = Some((time, Duration::ZERO));
         }
         tasks.take_records()
     }
@@ -173,18 +177,21 @@ mod tests {
         for (time, start, end, inode, path) in mappings {
             let region = ExecutableMapping {
                 inode: *inode,
-                ..region(*start, *end, *path)
+                ..test_mapping(*start, *end, *path)
             };
             encoder.encode_mmap2(&region, &sample_id(pid, *time));
         }
         encoder.bytes
     }
 
-    const LIBRARY_A: &str = "1000-3000 r-xp 00000000 00:00 7 /no/a.so\n";
+    const LIBRARY_A_MAPS_LINE: &str = "1000-3000 r-xp 00000000 00:00 7 /no/a.so\n";
 
     #[test]
     fn r1_9_library_at_address_of_unloaded_library_replaces_its_mapping() {
-        let read = mapping_records(LIBRARY_A, "2000-4000 r-xp 00000000 00:00 8 /no/b.so\n");
+        let read = mapping_records(
+            LIBRARY_A_MAPS_LINE,
+            "2000-4000 r-xp 00000000 00:00 8 /no/b.so\n",
+        );
         let wanted = encode(&[
             (10, 0x1000, 0x3000, 7, "/no/a.so"),
             // Between the two reads, a sample may be in either library.
@@ -196,12 +203,12 @@ mod tests {
 
     #[test]
     fn r1_9_new_mapping_beside_known_mapping_is_recorded_since_exec() {
-        let both = format!("{LIBRARY_A}3000-4000 r-xp 00000000 00:00 8 /no/b.so\n");
+        let both = format!("{LIBRARY_A_MAPS_LINE}3000-4000 r-xp 00000000 00:00 8 /no/b.so\n");
         let wanted = encode(&[
             (10, 0x1000, 0x3000, 7, "/no/a.so"),
             (10, 0x3000, 0x4000, 8, "/no/b.so"),
         ]);
-        assert_eq!(mapping_records(LIBRARY_A, &both), wanted);
+        assert_eq!(mapping_records(LIBRARY_A_MAPS_LINE, &both), wanted);
     }
 
     #[test]
@@ -211,6 +218,6 @@ mod tests {
             (200, 0x1000, 0x5000, 7, "/no/a.so"),
         ]);
         let longer = "1000-5000 r-xp 00000000 00:00 7 /no/a.so\n";
-        assert_eq!(mapping_records(LIBRARY_A, longer), wanted);
+        assert_eq!(mapping_records(LIBRARY_A_MAPS_LINE, longer), wanted);
     }
 }
