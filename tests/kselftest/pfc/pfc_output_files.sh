@@ -135,12 +135,51 @@ test_no_command() { # FORMAT
 	[ $? = 127 ] && [ ! -e u ]
 }
 
-plan 10
+# A recorder of the following tests writes to the file or directory o. NUMBER makes the names of
+# traces different. While a trace is recorded, the program pfc_trace writes events.
+record_ppa() { exec pfc ppa record $busy -d 20 -o o; }
+record_text() { exec pfc trace start t$1 -e 'app:*' --format text -o o; }
+record_ctf() { exec pfc trace start t$1 -e 'app:*' -o o/; }
+is_recording() { [ -s "$2" ] && is_in_poll "$1"; } # PID OUTPUT
+# begin_recorder RECORDER NUMBER OUTPUT: OUTPUT is a file that the recorder writes soon. In OUTPUT,
+# PID stands for the process ID of the recorder, to which $recorder is set.
+begin_recorder() {
+	$1 $2 2>words.$2 &
+	recorder=$!
+	within 60 is_recording $recorder "$(echo "$3" | sed "s/PID/$recorder/")"
+}
+# TEXT is part of the recorded values or events.
+test_two_recorders() { # RECORDER FILE TEXT
+	rm -rf o o.*
+	begin_recorder $1 1 "o$2" || return 1
+	first=$recorder
+	begin_recorder $1 2 "o.PID$2"
+	rc=$?
+	second=$recorder
+	within 60 grep -rq "$3" o.$second || rc=1
+	interrupt $second || rc=1
+	interrupt $first || rc=1
+	cat words.1 words.2
+	ls -lAR o*
+	[ $rc = 0 ] && grep -rq "$3" o && ! grep -q 'another program' words.1 &&
+		grep -q "this recording is in \($PWD/\)*o.$second\$" words.2
+}
+test_removed_recorder() { # RECORDER FILE
+	rm -rf o o.*
+	begin_recorder $1 1 "o$2" || return 1
+	rm -r o
+	interrupt $recorder
+	rc=$?
+	cat words.1
+	[ $rc = 2 ] && grep -q '^pfc: cannot write to o/*: .*removed or replaced' words.1 && ! grep -q 'events, .* in ' words.1
+}
+
+plan 17
 mkdir -p /tmp/outputs
 cd /tmp/outputs || exit 1
 chmod 755 .
 unload_modules
-insmod_each perfcounters perfmon perftrace pfm_soft pfm_ring
+insmod_each perfcounters perfmon perftrace ppa pfm_soft pfm_ring
 begin_few_symbols
 protected=$(cat /proc/sys/fs/protected_symlinks)
 echo 1 >/proc/sys/fs/protected_symlinks
@@ -158,6 +197,18 @@ check "1.9 pfc record: status 2 if the file is removed" test_removed
 check "1.9 pfc record: only the caller may read the file" test_private
 check "3.11 pfc trace start: an older text is kept if there is no such command" test_no_command text
 check "3.11 pfc trace start: an older JSON is kept if there is no such command" test_no_command perfetto
+pfc ppa on >/dev/null
+/tests/pfc_trace app -1 1 &
+traced=$!
+check "3.11 pfc trace start -o: a link of another user is not followed" test_link_of_other_user pfc trace start t -o d/x -- true
+check "4.4 pfc ppa record: two recordings of one file are both kept" test_two_recorders record_ppa '' '"counted"'
+check "3.11 pfc trace start: two texts of one file are both kept" test_two_recorders record_text '' app:step
+check "3.11 pfc trace start: two CTF traces of one directory are both kept" test_two_recorders record_ctf /metadata app:step
+check "4.4 pfc ppa record: status 2 if the file is removed" test_removed_recorder record_ppa ''
+check "3.11 pfc trace start: status 2 if the file is removed" test_removed_recorder record_text ''
+check "3.11 pfc trace start: status 2 if the CTF directory is removed" test_removed_recorder record_ctf /metadata
+pfc ppa off >/dev/null
+kill_and_wait $traced
 kill_and_wait $busy $other
 echo "$protected" >/proc/sys/fs/protected_symlinks
 end_few_symbols

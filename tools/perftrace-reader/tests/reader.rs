@@ -394,3 +394,19 @@ fn r3_11_text_counts_the_events_that_were_written() {
         assert_eq!(is_full, events < 8, "{room}");
     }
 }
+
+#[test]
+fn r3_11_ctf_is_not_written_to_a_directory_that_replaces_its_own() {
+    let output = OutputPath::new();
+    let event = RecordBytes::default().event(0, 101, NOW_TICKS, &[1, b'a', 0]);
+    let mut fake = fake_with_two_processes();
+    fake.add_round(&[(17, 0, &event.0, 0)]);
+    let mut ctf = create_ctf(&fake, &output);
+    let renamed = output.path.with_extension("renamed");
+    fs::rename(&output.path, &renamed).expect("a directory");
+    fs::create_dir(&output.path).expect("a directory");
+    fake.read_into(&mut ctf);
+    ctf.finish().expect("it is written");
+    let nr_files = |path: &Path| fs::read_dir(path).expect("a directory").count();
+    assert_eq!((nr_files(&output.path), nr_files(&renamed)), (0, 2));
+}

@@ -20,9 +20,14 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{fchown, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{flock, AtFlags, FlockOperation, Mode, OFlags, CWD};
+use rustix::fs::{AtFlags, Mode, OFlags, CWD};
 use rustix::io::Errno;
 use rustix::process::geteuid;
+
+use crate::recording_path::{
+    alternative_recording_path, is_locked_by_writer, lock_output, removed_output_error,
+    try_paths_until_unused, unlock_output,
+};
 
 /// The number of attempts to resolve the path of an output file. An attempt fails if another process
 /// replaces the file or a symbolic link at the same time.
@@ -102,8 +107,8 @@ impl AtomicFile {
             copy_owner_and_mode(&old.metadata()?, &file, is_recording)?;
         }
         if is_recording {
-            // Drop removes the lock. See is_locked_by_writer(). Not all file systems have locks.
-            let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
+            // No other process can have locked the new file. Drop removes the lock.
+            lock_output(&file);
         }
         Ok(Self {
             file: BufWriter::with_capacity(1 << 16, file),
@@ -128,6 +133,10 @@ impl AtomicFile {
             // called.
             return Err(ErrorKind::PermissionDenied.into());
         }
+        if is_recording && metadata.is_file() {
+            // A dangling symbolic link led to the path of the new file.
+            lock_output(&file);
+        }
         Ok(Self {
             file: BufWriter::with_capacity(1 << 16, file),
             content_location: ContentLocation::Direct,
@@ -142,6 +151,12 @@ impl AtomicFile {
     /// [`Self::publish`], the path that was chosen instead.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Returns the new file, for writers that do not buffer their output. The caller must not mix
+    /// these writes with buffered writes to the `AtomicFile`.
+    pub fn unbuffered(&self) -> &File {
+        self.file.get_ref()
     }
 
     /// Overwrites bytes of the new file, from `offset` on. The error kind is `NotSeekable` if the
@@ -182,14 +197,16 @@ impl AtomicFile {
     /// The error of a failed call, or an error that says that the file of a recording was removed.
     pub fn commit(mut self) -> io::Result<()> {
         self.publish()?;
+        self.check_present()
+    }
+
+    /// Returns an error if the file of a recording was removed after [`Self::publish`].
+    pub fn check_present(&self) -> io::Result<()> {
         // If the user has renamed the file, the recording is complete under its new name, and the
         // number of links is not 0.
         let is_published = matches!(self.content_location, ContentLocation::Published);
         if self.is_recording && is_published && self.file.get_ref().metadata()?.nlink() == 0 {
-            return Err(io::Error::other(
-                "the file was removed or replaced during the recording; \
-                 record again, with a file of its own for each recording (-o FILE)",
-            ));
+            return Err(removed_output_error());
         }
         Ok(())
     }
@@ -252,9 +269,7 @@ impl Write for AtomicFile {
 impl Drop for AtomicFile {
     fn drop(&mut self) {
         if self.is_recording {
-            // A child of this process may have inherited the open file, so the lock would outlive
-            // close().
-            let _ = flock(self.file.get_ref(), FlockOperation::NonBlockingUnlock);
+            unlock_output(self.file.get_ref());
         }
         if let ContentLocation::Named(temporary) = &self.content_location {
             let _ = fs::remove_file(temporary);
@@ -342,15 +357,6 @@ fn mode_of_replacing_file(old_mode: u32, same_owner: bool, same_group: bool) -> 
     mode
 }
 
-/// Returns true if another process holds the lock that [`AtomicFile::create_recording`] takes on
-/// the file of a recording. Returns false if the file cannot be opened.
-fn is_locked_by_writer(path: &Path) -> bool {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    rustix::fs::open(path, flags, Mode::empty()).is_ok_and(|file| {
-        flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
-    })
-}
-
 fn mode_of_new_file(is_private: bool) -> u32 {
     match is_private {
         true => 0o600,
@@ -405,42 +411,12 @@ fn temporary_file_path(destination: &Path, n: u32) -> io::Result<PathBuf> {
     Ok(destination.with_file_name(name))
 }
 
-/// Returns the path of a recording that cannot use its destination, because another recording uses
-/// it. The path is `NAME.PID` if `n` is 0, and otherwise `NAME.PID.N`. The caller passes the next
-/// `n` if the path exists.
-fn alternative_recording_path(destination: &Path, n: u32) -> PathBuf {
-    let mut name = destination.as_os_str().to_owned();
-    name.push(format!(".{}", std::process::id()));
-    if n > 0 {
-        name.push(format!(".{n}"));
-    }
-    name.into()
-}
-
 /// Renames a file to a path that does not exist.
 fn rename_to_unused_path(from: &Path, to: &Path) -> io::Result<()> {
     match fs::symlink_metadata(to) {
         Ok(_) => Err(ErrorKind::AlreadyExists.into()),
         Err(_) => fs::rename(from, to),
     }
-}
-
-/// Calls `try_name` with a path from the function `name`. If the path exists already, tries the
-/// next path from `name`, and gives up after 100 paths. Returns the first path that did not exist
-/// yet, with the result of `try_name`. The path of a temporary file can exist already: a killed
-/// process that had the same process ID may have left a file at the path.
-fn try_paths_until_unused<T>(
-    name: impl Fn(u32) -> io::Result<PathBuf>,
-    try_name: impl Fn(&Path) -> io::Result<T>,
-) -> io::Result<(T, PathBuf)> {
-    for n in 0..100 {
-        let path = name(n)?;
-        match try_name(&path) {
-            Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
-            other => return Ok((other?, path)),
-        }
-    }
-    Err(ErrorKind::AlreadyExists.into())
 }
 
 #[cfg(test)]
@@ -483,6 +459,20 @@ mod tests {
             .expect("complete");
         assert_eq!(read_text(&path), "third");
         drop(inherited);
+    }
+
+    #[test]
+    fn pfc_recording_does_not_replace_a_file_behind_a_link_that_was_dangling() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (path, link) = (directory.path().join("data"), directory.path().join("link"));
+        std::os::unix::fs::symlink(&path, &link).expect("a link");
+        let first = create_recording_with_text(&link, "first");
+        let mut second = create_recording_with_text(&link, "second");
+        second.publish().expect("a name");
+        assert_eq!(second.path(), alternative_recording_path(&path, 0));
+        first.commit().expect("complete");
+        second.commit().expect("complete");
+        assert_eq!(read_text(&path), "first");
     }
 
     #[test]

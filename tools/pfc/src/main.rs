@@ -24,6 +24,7 @@
 //! | `output.rs` | the output stream and its colours |
 //! | `message.rs` | messages on standard error |
 //! | `atomic_file.rs` | atomic replacement of files |
+//! | `recording_path.rs` | the path of a recording, which no other recording writes at the same time |
 //! | `input_file.rs` | reads files that the user names |
 //! | `text_file.rs` | reads text files of the kernel |
 //! | `error.rs` | error messages with advice, and the exit status |
@@ -67,6 +68,7 @@ mod ppa;
 mod profile;
 mod read;
 mod record;
+mod recording_path;
 mod report;
 mod script;
 mod snapshot;
@@ -139,7 +141,7 @@ fn run_subcommand(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Record(args) => return record::run(device, args, file),
         Command::Trace(args) => return trace::run(args, file),
         Command::Watch(_) | Command::Top(_) => Out::open_stream(file)?,
-        Command::Ppa(args) if ppa::writes_continuously(args) => Out::open_stream(file)?,
+        Command::Ppa(args) => ppa::open_output(args, file)?,
         _ => Out::open(file)?,
     };
     match &cli.command {

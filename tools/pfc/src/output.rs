@@ -14,6 +14,7 @@ use rustix::fs::{fcntl_getfl, OFlags};
 use crate::atomic_file::AtomicFile;
 use crate::error::Failure;
 use crate::message::{self, StderrStream};
+use crate::recording_path::print_path_if_changed;
 
 /// True if standard output was closed, or not open for writing, when `pfc` was started. std ignores
 /// the error EBADF of each write to such a standard output.
@@ -81,6 +82,10 @@ enum OutputDestination {
     InPlace {
         file: BufWriter<File>,
         is_truncated: bool,
+    },
+    /// The file of a recording.
+    Recording {
+        file: AtomicFile,
         /// The size of the complete records that [`Out::write_record`] has written.
         complete_record_bytes: u64,
     },
@@ -110,6 +115,17 @@ impl Out {
             Ok(OutputDestination::InPlace {
                 file: BufWriter::new(file),
                 is_truncated: false,
+            })
+        })
+    }
+
+    /// Opens the output of a recording, which is written by [`Self::write_record`]. An older file is
+    /// replaced when the first record is written. If another recording writes the file, the new
+    /// recording gets another path: see [`AtomicFile::create_recording`].
+    pub fn open_recording(path: Option<&Path>) -> Result<Self, Failure> {
+        Self::new(path, |path| {
+            Ok(OutputDestination::Recording {
+                file: AtomicFile::create_recording(path)?,
                 complete_record_bytes: 0,
             })
         })
@@ -203,27 +219,17 @@ impl Out {
     /// regular file keeps the complete records that were written before.
     pub fn write_record(&mut self, record: &str) -> Result<(), Failure> {
         let result = match &mut self.destination {
-            OutputDestination::InPlace {
+            OutputDestination::Recording {
                 file,
-                is_truncated,
                 complete_record_bytes,
-            } => truncate_before_first_write(file.get_ref(), is_truncated).and_then(|()| {
-                let file = file.get_mut();
-                let result = file.write_all(record.as_bytes());
-                match &result {
-                    Ok(()) => *complete_record_bytes += record.len() as u64,
-                    Err(_) if file.metadata().is_ok_and(|m| m.is_file()) => {
-                        // If set_len() fails, the file ends with an incomplete record.
-                        let _ = file.set_len(*complete_record_bytes);
-                    }
-                    Err(_) => {}
-                }
-                result
-            }),
+            } => write_record_to_file(file, complete_record_bytes, record),
             _ => {
                 io::Write::write_all(self, record.as_bytes()).and_then(|()| io::Write::flush(self))
             }
         };
+        if let OutputDestination::Recording { file, .. } = &self.destination {
+            self.path = Some(file.path().to_owned());
+        }
         result.map_err(|e| self.to_failure(e))
     }
 
@@ -232,7 +238,9 @@ impl Out {
     pub fn finish(&mut self) -> Result<(), Failure> {
         self.flush()?;
         match std::mem::replace(&mut self.destination, OutputDestination::Done) {
-            OutputDestination::Atomic(file) => file.commit().map_err(|e| self.to_failure(e)),
+            OutputDestination::Atomic(file) | OutputDestination::Recording { file, .. } => {
+                file.commit().map_err(|e| self.to_failure(e))
+            }
             _ => Ok(()),
         }
     }
@@ -252,10 +260,10 @@ impl Write for Out {
                 check_stdout_open().and_then(|()| stream.write(bytes))
             }
             OutputDestination::Stderr(stream) => stream.write(bytes),
-            OutputDestination::Atomic(file) => file.write(bytes),
-            OutputDestination::InPlace {
-                file, is_truncated, ..
-            } => {
+            OutputDestination::Atomic(file) | OutputDestination::Recording { file, .. } => {
+                file.write(bytes)
+            }
+            OutputDestination::InPlace { file, is_truncated } => {
                 truncate_before_first_write(file.get_ref(), is_truncated)?;
                 file.write(bytes)
             }
@@ -267,11 +275,35 @@ impl Write for Out {
         match &mut self.destination {
             OutputDestination::Stdout(stream) => stream.flush(),
             OutputDestination::Stderr(stream) => stream.flush(),
-            OutputDestination::Atomic(file) => file.flush(),
+            OutputDestination::Atomic(file) | OutputDestination::Recording { file, .. } => {
+                file.flush()
+            }
             OutputDestination::InPlace { file, .. } => file.flush(),
             OutputDestination::Done => Ok(()),
         }
     }
+}
+
+/// Writes one record to the file of a recording, and gives the file its name after the first record.
+/// If the write fails, a regular file keeps the `complete_bytes` bytes of the records before.
+fn write_record_to_file(
+    file: &mut AtomicFile,
+    complete_bytes: &mut u64,
+    record: &str,
+) -> io::Result<()> {
+    let mut to = file.unbuffered();
+    if let Err(error) = to.write_all(record.as_bytes()) {
+        if to.metadata().is_ok_and(|m| m.is_file()) {
+            // If set_len() fails, the file ends with an incomplete record.
+            let _ = to.set_len(*complete_bytes);
+        }
+        return Err(error);
+    }
+    *complete_bytes += record.len() as u64;
+    let requested = file.path().to_owned();
+    file.publish()?;
+    print_path_if_changed(&requested, file.path());
+    Ok(())
 }
 
 /// Truncates a regular file before its first write.

@@ -12,23 +12,28 @@ use std::collections::hash_map::Entry;
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::rc::Rc;
+
+use rustix::fs::{openat, statat, unlinkat, AtFlags, Dir, Mode, OFlags};
 
 use crate::fields::{self, FieldType, FieldValue};
 use crate::output::schema::{self, PACKET_MAGIC, STREAM_CLASS_ID};
 use crate::output::{Event, Output, Packet, TraceProperties};
 use crate::source::BufferId;
 
-/// Flag of open(): do not follow links. If links were followed, another user who owns the output
-/// directory could redirect the output to any file by a link.
-const OPEN_NOFOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+/// The file with the metadata of a trace.
+const METADATA: &str = "metadata";
 
 /// The file of a data stream.
 #[derive(Debug)]
 struct CtfStream {
     number: u64,
-    path: PathBuf,
+    directory: Rc<OwnedFd>,
+    /// The name of the file in `directory`.
+    name: String,
     /// Size in bytes of the complete packets in the file.
     len: u64,
     nr_packets: u64,
@@ -40,10 +45,11 @@ struct CtfStream {
     lost: u64,
 }
 
-/// The directory of a trace.
+/// The directory of a trace. Its files are opened through the open directory. If the directory is
+/// renamed or replaced during a recording, no file is written to another directory.
 #[derive(Debug)]
 pub struct CtfOutput {
-    directory: PathBuf,
+    directory: Rc<OwnedFd>,
     metadata: File,
     /// Size in bytes of the complete fragments in the file `metadata`.
     metadata_size: u64,
@@ -58,19 +64,24 @@ pub struct CtfOutput {
 }
 
 impl CtfOutput {
-    /// Creates a trace in `directory`. Creates the directory if it does not exist; an existing
-    /// directory must be empty.
-    pub fn create(directory: &Path, properties: &TraceProperties) -> io::Result<Self> {
-        fs::create_dir_all(directory)?;
-        if fs::read_dir(directory)?.next().is_some() {
-            return Err(ErrorKind::DirectoryNotEmpty.into());
+    /// Creates a trace in the directory at `path`. Creates the directory if it does not exist; an
+    /// existing directory must be empty.
+    pub fn create(path: &Path, properties: &TraceProperties) -> io::Result<Self> {
+        fs::create_dir_all(path)?;
+        Self::create_in(File::open(path)?.into(), properties)
+    }
+
+    /// Creates a trace in an open directory, which must be empty.
+    pub fn create_in(directory: OwnedFd, properties: &TraceProperties) -> io::Result<Self> {
+        for entry in Dir::read_from(&directory)? {
+            if ![c".", c".."].contains(&entry?.file_name()) {
+                return Err(ErrorKind::DirectoryNotEmpty.into());
+            }
         }
-        let metadata = File::options()
-            .append(true)
-            .create_new(true)
-            .open(directory.join("metadata"))?;
+        let flags = OFlags::APPEND | OFlags::CREATE | OFlags::EXCL;
+        let metadata = open_for_write(&directory, METADATA, flags)?;
         let mut ctf = Self {
-            directory: directory.to_owned(),
+            directory: Rc::new(directory),
             metadata,
             metadata_size: 0,
             began: properties.began,
@@ -85,9 +96,8 @@ impl CtfOutput {
             .flat_map(schema::encode_fragment)
             .collect();
         if let Err(error) = ctf.append_metadata(&head) {
-            // Remove the trace, because a trace with incomplete metadata cannot be read.
-            let _ = fs::remove_file(directory.join("metadata"));
-            let _ = fs::remove_dir(directory);
+            // Remove the metadata, because a trace with incomplete metadata cannot be read.
+            let _ = unlinkat(&ctf.directory, METADATA, AtFlags::empty());
             return Err(error);
         }
         Ok(ctf)
@@ -189,18 +199,18 @@ impl CtfStream {
         let bits = (bytes.len() as u64 * 8).to_ne_bytes();
         bytes[sizes_offset..sizes_offset + 8].copy_from_slice(&bits);
         bytes[sizes_offset + 8..sizes_offset + 16].copy_from_slice(&bits);
-        let file = File::options()
-            .write(true)
-            .create(self.len != 0)
-            .create_new(self.len == 0)
-            .truncate(false)
-            .custom_flags(OPEN_NOFOLLOW)
-            .open(&self.path)?;
+        // If the user has removed the file of a stream, it is not created again: a file without its
+        // first packets could not be read.
+        let flags = match self.len {
+            0 => OFlags::CREATE | OFlags::EXCL,
+            _ => OFlags::empty(),
+        };
+        let file = open_for_write(&self.directory, &self.name, flags)?;
         if let Err(error) = file.write_all_at(&bytes, self.len) {
             // The write may have failed because the disk is full. Remove the incomplete packet,
             // which would make the whole stream unreadable. A file without packets is removed.
             let _ = match self.len {
-                0 => fs::remove_file(&self.path),
+                0 => unlinkat(&self.directory, &self.name, AtFlags::empty()).map_err(Into::into),
                 len => file.set_len(len),
             };
             return Err(error);
@@ -210,6 +220,13 @@ impl CtfStream {
         self.end = end;
         Ok(bytes.len() as u64)
     }
+}
+
+/// Opens a file of the trace. Links are not followed: another user who owns the directory could
+/// redirect the output to any file by a link.
+fn open_for_write(directory: &OwnedFd, name: &str, flags: OFlags) -> io::Result<File> {
+    let flags = flags | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(openat(directory, name, flags, Mode::from_raw_mode(0o666))?.into())
 }
 
 /// Appends the bytes of an event.
@@ -267,15 +284,15 @@ impl Output for CtfOutput {
             Entry::Vacant(vacant) => {
                 let number = self.next_stream_number;
                 self.next_stream_number += 1;
-                let name = format!("stream_{}_{cpu}", packet.buffer.key);
-                let mut path = self.directory.join(&name);
+                let mut name = format!("stream_{}_{cpu}", packet.buffer.key);
                 // A process that left the trace and joined it again gets a second stream.
-                if path.symlink_metadata().is_ok() {
-                    path = self.directory.join(format!("{name}_{number}"));
+                if statat(&self.directory, &name, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+                    name = format!("{name}_{number}");
                 }
                 vacant.insert(CtfStream {
                     number,
-                    path,
+                    directory: Rc::clone(&self.directory),
+                    name,
                     len: 0,
                     nr_packets: 0,
                     end: began,

@@ -51,10 +51,14 @@ pub fn run(args: &PpaArgs, file: Option<&Path>, out: &mut Out) -> Result<(), Fai
     }
 }
 
-/// Returns true if `pfc ppa` with the arguments `args` writes output continuously, as `--top` and
-/// `record` do.
-pub fn writes_continuously(args: &PpaArgs) -> bool {
-    args.top || matches!(args.command, Some(PpaCommand::Record(_)))
+/// Opens the output of `pfc ppa` with the arguments `args`. `--top` and `record` write their output
+/// continuously.
+pub fn open_output(args: &PpaArgs, file: Option<&Path>) -> Result<Out, Failure> {
+    match &args.command {
+        Some(PpaCommand::Record(_)) => Out::open_recording(file),
+        _ if args.top => Out::open_stream(file),
+        _ => Out::open(file),
+    }
 }
 
 /// Reads the present values of a task that was read before. Returns `None` if the task has exited

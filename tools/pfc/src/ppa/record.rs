@@ -103,3 +103,53 @@ pub fn task_record_json(task: &Task) -> Value {
         "latencies": task.latencies,
     })
 }
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "texts of the tests")]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    fn write_header(out: &mut Out, name: &str) {
+        let mut file = RecordingFile {
+            out,
+            nr_reads_written: 0,
+        };
+        file.write_line(&json!({ "name": name }), 0).expect("room");
+    }
+
+    fn open(path: &Path) -> Out {
+        Out::open_recording(Some(path)).expect("a file")
+    }
+
+    #[test]
+    fn r4_4_two_recordings_of_one_file_are_both_kept() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("values");
+        let (mut first, mut second) = (open(&path), open(&path));
+        write_header(&mut first, "first");
+        write_header(&mut second, "second");
+        first.finish().expect("complete");
+        second.finish().expect("complete");
+        let mut texts: Vec<String> = fs::read_dir(&directory)
+            .expect("a directory")
+            .map(|entry| fs::read_to_string(entry.expect("a file").path()).expect("a text"))
+            .collect();
+        texts.sort();
+        assert_eq!(texts, ["{\"name\":\"first\"}\n", "{\"name\":\"second\"}\n"]);
+        assert_eq!(fs::read_to_string(&path).expect("a text"), texts[0]);
+    }
+
+    #[test]
+    fn r4_4_recording_fails_if_its_file_is_removed() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("values");
+        let mut out = open(&path);
+        write_header(&mut out, "first");
+        fs::remove_file(&path).expect("a file");
+        let failure = out.finish().expect_err("no file").to_string();
+        assert!(failure.contains("removed or replaced"), "{failure}");
+    }
+}

@@ -12,6 +12,7 @@ use super::Recording;
 use crate::data::PerfDataWriter;
 use crate::error::Failure;
 use crate::message;
+use crate::recording_path::print_path_if_changed;
 use crate::units::format_byte_size;
 
 impl Recording<'_> {
@@ -155,17 +156,6 @@ fn publish_output_file(file: &mut PerfDataWriter, has_progress: bool) -> io::Res
     }
     print_path_if_changed(&requested, file.path());
     Ok(())
-}
-
-/// Prints a message if the file has another path than `requested`.
-fn print_path_if_changed(requested: &Path, path: &Path) {
-    if path != requested {
-        message!(
-            "pfc: another program has written or is writing {}; this recording is in {}",
-            visible::escape_path(requested),
-            visible::escape_path(path),
-        );
-    }
 }
 
 /// Returns the path with the current UTC time appended, in the format of `perf record

@@ -2,7 +2,7 @@
 
 //! The output of a trace, with its format and path.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -11,27 +11,27 @@ use perftrace_reader::output::{CtfOutput, Output, PerfettoOutput, TextOutput, Tr
 use perftrace_reader::{Error, TraceInfo};
 use rustix::system::uname;
 
+use crate::atomic_file::AtomicFile;
 use crate::error::Failure;
 use crate::output::{check_stdout_open, stdout, Out};
+use crate::recording_path::{print_path_if_changed, RecordingDirectory};
 use crate::trace::args::OutputFormat;
 use crate::units::format_byte_size;
 
 /// The output of a trace, with its format and path.
 pub struct TraceSink {
     pub output: Box<dyn Output>,
-    /// The path of the output; `None` for standard output.
-    pub path: Option<PathBuf>,
+    destination: TraceDestination,
     format: OutputFormat,
-    /// The file at `path`; `None` for standard output and for the directory of a CTF trace.
-    file: Option<OutputFile>,
 }
 
-/// The output file of a trace. The old content of the file is kept until
-/// [`TraceSink::begin_trace`].
-struct OutputFile {
-    file: File,
-    /// True if [`TraceSink::open`] has created the file.
-    is_new: bool,
+/// The place to which the output of a trace is written.
+enum TraceDestination {
+    Stdout,
+    /// The old content of the file is kept until [`TraceSink::begin_trace`].
+    File(AtomicFile),
+    /// The directory of a CTF trace.
+    Directory(RecordingDirectory),
 }
 
 impl TraceSink {
@@ -50,7 +50,7 @@ impl TraceSink {
             (None, OutputFormat::Perfetto) => Some(PathBuf::from(format!("{name}.json"))),
             (None, OutputFormat::Text) => None,
         };
-        let (output, file) =
+        let (output, destination) =
             create_output(format, path.as_deref(), about).map_err(|e| match &path {
                 Some(path) if e.kind() == ErrorKind::DirectoryNotEmpty => {
                     Failure::Refused(format!(
@@ -61,39 +61,66 @@ impl TraceSink {
                 Some(path) => Failure::Create(path.clone(), e),
                 None => Failure::Write(e),
             })?;
+        if let (TraceDestination::Directory(directory), Some(requested)) = (&destination, &path) {
+            print_path_if_changed(requested, directory.path());
+        }
         Ok(Self {
             output,
-            path,
+            destination,
             format,
-            file,
         })
     }
 
-    /// Removes the old content of the output file, and writes the beginning of the trace.
+    /// Returns the path of the output; `None` for standard output. If another recording writes the
+    /// output, [`Self::open`] chooses another directory, and [`Self::begin_trace`] another file.
+    pub fn path(&self) -> Option<&Path> {
+        match &self.destination {
+            TraceDestination::Stdout => None,
+            TraceDestination::File(file) => Some(file.path()),
+            TraceDestination::Directory(directory) => Some(directory.path()),
+        }
+    }
+
+    /// Writes the beginning of the trace, and replaces an older output file.
     pub fn begin_trace(&mut self) -> Result<(), Failure> {
-        self.set_file_len(0)
-            .and_then(|()| self.output.end_round(0))
+        self.output
+            .end_round(0)
+            .and_then(|()| self.publish_file())
             .map_err(|e| self.to_failure(Error::Write(e)))
+    }
+
+    fn publish_file(&mut self) -> io::Result<()> {
+        if let TraceDestination::File(file) = &mut self.destination {
+            let requested = file.path().to_owned();
+            file.publish()?;
+            print_path_if_changed(&requested, file.path());
+        }
+        Ok(())
     }
 
     /// Converts an error of the reader to an error of `pfc`. The result for a write error contains
     /// the path of the output.
     pub fn to_failure(&self, error: Error) -> Failure {
-        match (error, &self.path) {
-            (Error::Write(e), Some(path)) => Failure::Create(path.clone(), e),
+        match (error, self.path()) {
+            (Error::Write(e), Some(path)) => Failure::Create(path.to_owned(), e),
             (error, _) => error.into(),
         }
     }
 
     /// Finishes the output after the recording, which has ended with `result`. If a write has
-    /// failed, the returned failure says how many events the output has.
+    /// failed, the returned failure says how many events the output has. If the output was removed
+    /// during the recording, the returned failure says so.
     pub fn finish(&mut self, result: Result<(), Failure>) -> Result<(), Failure> {
         let finished = self.output.finish().map_err(Error::Write);
-        match result.and(finished.map_err(|e| self.to_failure(e))) {
-            Err(Failure::Create(path, error)) => {
+        let result = result.and(finished.map_err(|e| self.to_failure(e)));
+        match (self.check_present(), result) {
+            (Err(error), Ok(()) | Err(Failure::Create(..))) => {
+                Err(self.to_failure(Error::Write(error)))
+            }
+            (_, Err(Failure::Create(path, error))) => {
                 if self.format == OutputFormat::Text {
                     // If the file cannot be truncated, it keeps the incomplete line at its end.
-                    let _ = self.set_file_len(self.output.bytes());
+                    let _ = self.truncate_file(self.output.bytes());
                 }
                 Err(Failure::Incomplete {
                     path,
@@ -107,57 +134,69 @@ impl TraceSink {
                     },
                 })
             }
-            result => result,
+            (_, result) => result,
         }
     }
 
-    /// Sets the size of the output file, if it is a regular file.
-    fn set_file_len(&self, bytes: u64) -> io::Result<()> {
-        match &self.file {
-            Some(output) if output.file.metadata()?.is_file() => output.file.set_len(bytes),
+    /// Returns an error if the output was removed after [`Self::begin_trace`].
+    pub fn check_present(&self) -> io::Result<()> {
+        match &self.destination {
+            TraceDestination::Stdout => Ok(()),
+            TraceDestination::File(file) => file.check_present(),
+            TraceDestination::Directory(directory) => directory.check_present(),
+        }
+    }
+
+    /// Cuts the output file off after `bytes` bytes, if it is a regular file.
+    fn truncate_file(&self, bytes: u64) -> io::Result<()> {
+        match &self.destination {
+            TraceDestination::File(file) if file.unbuffered().metadata()?.is_file() => {
+                file.unbuffered().set_len(bytes)
+            }
             _ => Ok(()),
         }
     }
 
     /// Returns whether the output is standard output.
     pub fn is_stdout(&self) -> bool {
-        self.path.is_none()
+        self.path().is_none()
     }
 
-    /// Removes a new output that holds no events yet: the directory of a CTF trace, or a file. An
-    /// older file is unchanged. The recorder calls this function instead of [`Self::begin_trace`]
-    /// if the command could not be started.
+    /// Removes a new output that holds no events yet. An older file is unchanged. The recorder calls
+    /// this function instead of [`Self::begin_trace`] if the command could not be started.
     pub fn discard_empty_output(self) {
-        let Some(path) = &self.path else {
-            return;
-        };
-        if self.format == OutputFormat::Ctf {
-            let _ = fs::remove_file(path.join("metadata"));
-            let _ = fs::remove_dir(path);
-        } else if self.file.is_some_and(|file| file.is_new) {
-            let _ = fs::remove_file(path);
+        // A file that has not replaced the older file is removed when it is dropped.
+        if let TraceDestination::Directory(directory) = self.destination {
+            directory.discard();
         }
     }
 }
-
-type OpenedOutput = (Box<dyn Output>, Option<OutputFile>);
 
 fn create_output(
     format: OutputFormat,
     path: Option<&Path>,
     about: TraceProperties,
-) -> io::Result<OpenedOutput> {
+) -> io::Result<(Box<dyn Output>, TraceDestination)> {
     let output: Box<dyn Output> = match (format, path) {
-        (OutputFormat::Ctf, Some(path)) => Box::new(CtfOutput::create(path, &about)?),
+        (OutputFormat::Ctf, Some(path)) => {
+            let directory = RecordingDirectory::create(path)?;
+            return match CtfOutput::create_in(directory.try_clone()?, &about) {
+                Ok(output) => Ok((Box::new(output), TraceDestination::Directory(directory))),
+                Err(error) => {
+                    directory.remove_if_empty();
+                    Err(error)
+                }
+            };
+        }
         (OutputFormat::Ctf, None) => return Err(ErrorKind::InvalidInput.into()),
         (_, Some(path)) => {
-            let file = open_output_file(path)?;
-            let writer = file.file.try_clone()?;
+            let file = AtomicFile::create_recording(path)?;
+            let writer = file.unbuffered().try_clone()?;
             let output: Box<dyn Output> = match format {
                 OutputFormat::Perfetto => Box::new(PerfettoOutput::new(writer, about)?),
                 _ => Box::new(TextOutput::new(writer, about.clock, false)),
             };
-            return Ok((output, Some(file)));
+            return Ok((output, TraceDestination::File(file)));
         }
         (OutputFormat::Perfetto, None) => {
             check_stdout_open()?;
@@ -172,22 +211,7 @@ fn create_output(
             Box::new(TextOutput::new(to, about.clock, has_colour))
         }
     };
-    Ok((output, None))
-}
-
-/// Opens an output file. A new file is created, and the content of an older file is kept.
-fn open_output_file(path: &Path) -> io::Result<OutputFile> {
-    let mut options = File::options();
-    options.write(true);
-    match options.clone().create_new(true).open(path) {
-        Ok(file) => Ok(OutputFile { file, is_new: true }),
-        // O_EXCL does not follow symbolic links, so the path may be a dangling link.
-        Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(OutputFile {
-            file: options.create(true).truncate(false).open(path)?,
-            is_new: false,
-        }),
-        Err(e) => Err(e),
-    }
+    Ok((output, TraceDestination::Stdout))
 }
 
 /// Returns properties of the tracer and of the system. These properties are part of CTF and
@@ -209,6 +233,8 @@ fn trace_environment_fields(name: &str) -> Vec<(String, String)> {
 #[cfg(test)]
 #[allow(clippy::disallowed_methods, reason = "texts of the tests")]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn open_sink(format: OutputFormat, path: &Path) -> TraceSink {
@@ -230,6 +256,65 @@ mod tests {
             sink.finish(Ok(())).expect("a file");
             assert!(!fs::read_to_string(&path).expect("a text").contains("older"));
             fs::remove_file(&path).expect("a file");
+        }
+    }
+
+    const FORMATS: [OutputFormat; 3] = [
+        OutputFormat::Text,
+        OutputFormat::Perfetto,
+        OutputFormat::Ctf,
+    ];
+
+    fn begin_sink(format: OutputFormat, path: &Path, name: &str) -> TraceSink {
+        let mut sink =
+            TraceSink::open(format, Some(path), name, &TraceInfo::default()).expect("an output");
+        sink.begin_trace().expect("room");
+        sink
+    }
+
+    fn path_of(sink: &TraceSink) -> PathBuf {
+        sink.path().expect("a path").to_owned()
+    }
+
+    #[test]
+    fn pfc_trace_two_recordings_of_one_output_are_both_kept() {
+        let directory = tempfile::tempdir().expect("a directory");
+        for format in FORMATS {
+            let path = directory.path().join(format!("{format:?}"));
+            let mut first = begin_sink(format, &path, "first");
+            let mut second = begin_sink(format, &path, "second");
+            assert_eq!(path_of(&first), path);
+            let other = path_of(&second);
+            assert_ne!(other, path, "{format:?}");
+            first.finish(Ok(())).expect("complete");
+            second.finish(Ok(())).expect("complete");
+            for (path, name) in [(path, "first"), (other, "second")] {
+                let file = match format {
+                    OutputFormat::Ctf => path.join("metadata"),
+                    _ => path,
+                };
+                let text = fs::read_to_string(file).expect("a text");
+                // A text without events is empty.
+                assert!(
+                    format == OutputFormat::Text || text.contains(name),
+                    "{text}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn pfc_trace_fails_if_its_output_is_removed() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("trace");
+        for format in FORMATS {
+            let mut sink = begin_sink(format, &path, "t");
+            match format {
+                OutputFormat::Ctf => fs::remove_dir_all(&path).expect("a directory"),
+                _ => fs::remove_file(&path).expect("a file"),
+            }
+            let failure = sink.finish(Ok(())).expect_err("no output").to_string();
+            assert!(failure.contains("removed or replaced"), "{failure}");
         }
     }
 }

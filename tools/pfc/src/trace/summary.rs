@@ -20,7 +20,7 @@ pub fn progress_message(totals: &ReadTotals, bytes: u64) -> String {
 
 /// Prints the summary at the end of a recording.
 pub fn print_summary(totals: &ReadTotals, info: &TraceInfo, sink: &TraceSink) {
-    if let Some(path) = &sink.path {
+    if let Some(path) = sink.path().filter(|_| sink.check_present().is_ok()) {
         message!(
             "[ pfc trace: {} events, {} in {} ]",
             sink.output.events(),
