@@ -33,13 +33,15 @@ pub(crate) fn fill_overflow(
     kernel: bool,
     ns: &PidNamespace,
 ) {
-    let regs = interrupted.map_or(core::ptr::null(), |i| i.0);
+    let (regs, missed) = match interrupted {
+        Some(IrqRegs(regs)) => (regs, 0),
+        // SAFETY: The caller has turned preemption off.
+        None => (core::ptr::null(), unsafe {
+            helpers::pfm_take_deferred_nmi_ip()
+        }),
+    };
     // SAFETY: `overflow` is writable. `regs` is null, or valid until the interrupt returns.
     unsafe {
-        let missed = match regs.is_null() {
-            true => helpers::pfm_take_deferred_nmi_ip(),
-            false => 0,
-        };
         helpers::pfm_fill_overflow(overflow, regs.cast_mut(), missed, kernel, ns.as_ptr());
     }
 }

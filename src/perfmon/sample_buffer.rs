@@ -454,7 +454,8 @@ unsafe extern "C" fn perfmon_ring_write(
         }
     };
     let written = match nr {
-        1 => ring.write(kind, &[slice(0)]),
+        // The guard makes the compiler test for one part, the most frequent number, first.
+        one if one == 1 => ring.write(kind, &[slice(0)]),
         2 => ring.write_parts(kind, &[slice(0), slice(1)]),
         3 => ring.write_parts(kind, &[slice(0), slice(1), slice(2)]),
         _ => return description::RING_LOST,

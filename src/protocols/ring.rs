@@ -237,7 +237,8 @@ impl WriteResult {
     /// True if the record is lost.
     #[inline]
     pub const fn is_lost(self) -> bool {
-        matches!(self, Self::Lost | Self::Full)
+        // One test of two bits, which `Kept` and `Due` do not have.
+        self as u32 & 6 != 0
     }
 
     /// True if the reader should be woken.
@@ -327,8 +328,8 @@ impl RingWriter {
     /// Counts a record that was not written because the ring is full or paused. Returns `Full` if
     /// the reader should be woken, otherwise `Lost`.
     #[cold]
-    fn count_unwritten_record<D: ?Sized>(&mut self, ring: &SharedRing<'_, D>) -> WriteResult {
-        self.add_to_lost_records(ring, 1);
+    fn count_unwritten_record<D: ?Sized>(&mut self, ring: SharedRing<'_, D>) -> WriteResult {
+        self.add_to_lost_records(&ring, 1);
         if self.watermark != 0 && self.bytes_since_wakeup != 0 {
             self.bytes_since_wakeup = 0;
             return WriteResult::Full;
@@ -339,9 +340,9 @@ impl RingWriter {
     /// Writes a LOST record, which reports how many records were lost since the last record was
     /// written.
     #[cold]
-    fn write_lost_record<D: WritableRingData + ?Sized>(&mut self, ring: &SharedRing<'_, D>) {
+    fn write_lost_record<D: WritableRingData + ?Sized>(&mut self, ring: SharedRing<'_, D>) {
         let untold = core::mem::take(&mut self.unreported_lost);
-        self.put(ring, RECORD_LOST, 16, &[&[untold]]);
+        self.put(&ring, RECORD_LOST, 16, &[&[untold]]);
     }
 
     /// Adds `nr` to the number of lost records. The caller uses `add_to_lost_records` for records
@@ -371,10 +372,10 @@ impl RingWriter {
         let room = self.free_bytes(ring);
         let first = if self.unreported_lost != 0 { 16 } else { 0 };
         if bytes.wrapping_add(first) > room || ring.page.paused.load_relaxed() != 0 {
-            return self.count_unwritten_record(ring);
+            return self.count_unwritten_record(*ring);
         }
         if self.unreported_lost != 0 {
-            self.write_lost_record(ring);
+            self.write_lost_record(*ring);
         }
         self.put(ring, kind, bytes, parts);
         let bytes = bytes.wrapping_add(first);

@@ -221,13 +221,13 @@ as_wanted "rig testing.md names what make test leaves to make test-all" \
 forms_of() {
 	local work=$work/forms tap=/dev/null ALL=1 ONLY="" WORLDS=$1
 	mkdir -p "$work"
-	mentions() { [[ $1 =~ /(module_unload|fuzz_ppa|faults)\.c$ ]]; }
+	mentions() { [[ $1 =~ /(module_unload|ppa_restart|faults)\.c$ ]]; }
 	# shellcheck source=tools/rig/guest.sh
 	. "$rig/guest.sh"
 	programs_of stock | awk '$4 == "short" { print $2 }'
 }
 as_wanted "rig make test-all: a long form runs on the debug kernel, on both kernels, or on the stock kernel" \
-	"$(forms_of "host stock debug")" "fuzz_ppa"
+	"$(forms_of "host stock debug")" "ppa_restart"
 as_wanted "rig make test-all without the debug kernel: each long form runs on the stock kernel" \
 	"$(forms_of "host stock")" ""
 

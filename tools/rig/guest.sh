@@ -69,7 +69,7 @@ left_out() {
 # kernel, because it runs the test in its long form on the debug kernel. With the line "long: stock",
 # a test runs in its long form on both kernels.
 short_in() {
-	[ -z "${ALL:-}" ] || [ "$1" != stock ] || [[ " $WORLDS " != *" debug "* ]] || [ "$(head_of "$2" long "")" = stock ] ||
+	[ -z "${ALL:-}" ] || [ -n "$ONLY" ] || [ "$1" != stock ] || [[ " $WORLDS " != *" debug "* ]] || [ "$(head_of "$2" long "")" = stock ] ||
 		[[ " $(head_of "$2" worlds "stock debug kcsan") " != *" debug "* ]] || echo short
 }
 

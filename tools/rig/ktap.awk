@@ -2,9 +2,10 @@
 #
 # Converts the KTAP output of a test program to lines of these forms:
 #   ok - NAME | not ok - NAME | ok - NAME # SKIP why     (diagnostics: # ...)
-# Variables: `prog` is the name of the program, `path` is the path of its source, `rc` is its exit status (empty if it did not end),
-# `limit` is its time limit in seconds, and `only` is the value of ONLY=. The last line of output is
-# "= PASSED FAILED SKIPPED PLAN"; PLAN is missing if the program printed no plan.
+# Variables: `prog` is the name of the program, `path` is the path of its source, `rc` is its exit
+# status (empty if it did not end), `limit` is its time limit in seconds, and `only` is the value of
+# ONLY=. The last line of output is "= PASSED FAILED SKIPPED PLAN"; PLAN is missing if the program
+# printed no plan.
 
 function wanted(name) {
 	if (only == "")

@@ -15,8 +15,8 @@ use crate::per_cpu::counting_global_ctrl_bits;
 use crate::stats::{self, PerfmonStatistic};
 use base::clock;
 
-/// Handles an NMI. Returns the number of overflows that caused the NMI; 0 if no counter of this
-/// module caused it.
+/// Handles an NMI. Returns the number of overflows that caused the NMI, where 2 can stand for more
+/// than two. Returns 0 if no counter of this module caused the NMI.
 ///
 /// # Safety
 ///
@@ -49,7 +49,13 @@ unsafe extern "C" fn pfm_handle_nmi(
     }
     // If the PMU has a global status register, take the number of overflows from this register.
     if global.status != 0 {
-        handled = over.count_ones();
+        // The code below and the kernel tell only 0, 1 and more overflows apart. The kernel is
+        // compiled without the instruction that counts bits, which not all processors have.
+        handled = match over {
+            0 => 0,
+            one if one.is_power_of_two() => 1,
+            _ => 2,
+        };
         if over != 0 {
             msr::write(global.clear, over);
         }

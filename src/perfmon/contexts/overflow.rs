@@ -31,7 +31,7 @@ impl Context {
     /// Handles an NMI for this context. Returns the number of PMDs whose overflows were delivered,
     /// and the number of hardware counters that wrapped. If the context's lock is held, defers the
     /// NMI and returns 1 as the number of wrapped counters.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn handle_overflow(&self, interrupted: IrqRegs) -> (u32, u32) {
         let Some(mut state) = self.state.try_lock() else {
             nmi::defer(interrupted);
@@ -40,10 +40,10 @@ impl Context {
         if !state.phase.is_in_this_cpu_pmu() {
             return (0, 0);
         }
-        self.sync(&mut state);
+        self.sync_inlined(&mut state);
         let turned = state.set.registers.take_wrapped();
-        let told = self.deliver_overflows(&mut state, Some(interrupted));
-        self.rearm(&mut state);
+        let told = self.deliver_found_overflows_inlined(&mut state, Some(interrupted));
+        self.rearm_counters(&mut state, true);
         (told, turned)
     }
 
@@ -64,6 +64,7 @@ impl Context {
     /// Delivers the pending overflows: takes samples, queues messages, and then masks the context
     /// or resets the PMDs that overflowed. Returns the number of PMDs that overflowed. The caller
     /// has updated the PMDs in memory.
+    #[inline]
     pub(crate) fn deliver_overflows(
         &self,
         state: &mut ContextState,
@@ -75,6 +76,31 @@ impl Context {
         if state.set.registers.take_wrapped() != 0 && self.registers.map().global_status == 0 {
             nmi::expect_stale_nmi(clock::read_tsc());
         }
+        match state.set.registers.has_skipped() || state.set.registers.has_pending() {
+            true => self.deliver_found_overflows(state, interrupted),
+            false => 0,
+        }
+    }
+
+    /// Does the same as [`deliver_overflows`](Self::deliver_overflows), but does not announce the
+    /// late NMIs of counters that have wrapped.
+    #[inline(never)]
+    fn deliver_found_overflows(
+        &self,
+        state: &mut ContextState,
+        interrupted: Option<IrqRegs>,
+    ) -> u32 {
+        self.deliver_found_overflows_inlined(state, interrupted)
+    }
+
+    /// Does the same as [`deliver_found_overflows`](Self::deliver_found_overflows), but is inlined.
+    /// Used by the NMI handler, which itself accounts for the counters that have wrapped.
+    #[inline(always)]
+    fn deliver_found_overflows_inlined(
+        &self,
+        state: &mut ContextState,
+        interrupted: Option<IrqRegs>,
+    ) -> u32 {
         if state.set.registers.has_skipped() {
             self.account_skipped_overflows(state);
         }
@@ -82,15 +108,18 @@ impl Context {
             return 0;
         }
         let pending = state.set.registers.take_pending();
-        let mut overflow = Overflow::default();
-        nmi::fill_overflow(&mut overflow, interrupted, self.privileged, &self.ns);
         let (mut nr, mut todo, mut told) = (0u32, 0, PmdSet::default());
         let (set, sampling) = (&mut *state.set, &mut state.sampling);
-        overflow.set = set.id;
         // The first sample after throttling also reports the number of lost samples and the
         // throttled time.
         let unreported = core::mem::take(&mut sampling.unreported_throttling);
-        (overflow.lost, overflow.throttled) = (unreported.lost, unreported.time);
+        let mut overflow = Overflow {
+            set: set.id,
+            lost: unreported.lost,
+            throttled: unreported.time,
+            ..Overflow::default()
+        };
+        nmi::fill_overflow(&mut overflow, interrupted, self.privileged, &self.ns);
         let Sampling { values, buffer, .. } = sampling;
         let mut last = PmdSet::default();
         let pend = |attr: &&mut SamplingAttributes| pending.intersects(&attr.pmd_set);
@@ -125,13 +154,7 @@ impl Context {
         }
         if todo & action::MASK != 0 {
             state.sampling.pmds_to_reset_at_restart.add(&pending);
-            self.mask(state);
-            let own = state.phase.target() == Target::Thread(task::current_task_address());
-            let blocks = own && todo & action::NOTIFY != 0;
-            if let Some(blocker) = state.blocker.as_ref().filter(|_| blocks) {
-                stats::count(PerfmonStatistic::Waits);
-                blocker.block_thread();
-            }
+            self.mask(state, todo & action::NOTIFY != 0);
         } else {
             self.reset(state, pending, false);
         }
@@ -140,7 +163,7 @@ impl Context {
 
     /// Takes a sample for a PMD that overflowed. Returns the actions (`action::*`) that the caller
     /// must take. The actions include `NOTIFY` only if the PMD has the flag `NOTIFY`.
-    #[inline]
+    #[inline(always)]
     fn take_sample(
         &self,
         attr: &SamplingAttributes,
@@ -205,9 +228,10 @@ impl Context {
         }
     }
 
-    /// Masks the context: the context does not count until `PERFMON_RESTART`.
+    /// Masks the context: the context does not count until `PERFMON_RESTART`. If `notify` is set
+    /// and the context has a blocker, also blocks the current thread if the context monitors it.
     #[cold]
-    fn mask(&self, state: &mut ContextState) {
+    fn mask(&self, state: &mut ContextState, notify: bool) {
         if state.phase.cpu().is_some() {
             self.save_pmu(state);
         }
@@ -218,6 +242,11 @@ impl Context {
         let more = state.set.registers.take_pending();
         state.sampling.pmds_to_reset_at_restart.add(&more);
         state.sampling.masked = true;
+        let own = state.phase.target() == Target::Thread(task::current_task_address());
+        if let Some(blocker) = state.blocker.as_ref().filter(|_| own && notify) {
+            stats::count(PerfmonStatistic::Waits);
+            blocker.block_thread();
+        }
     }
 
     /// Starts the next period of the PMDs `pmds`, and resets the PMDs in their `reg_reset_pmds`.
@@ -252,13 +281,22 @@ impl Context {
 
     /// If the context is in this CPU's PMU, programs the next start values of the counters and
     /// starts the timer. Switches to the next event set if a switch is due.
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn rearm(&self, state: &mut ContextState) {
+        self.rearm_counters(state, false);
+    }
+
+    /// Does the work of [`rearm`](Self::rearm). `in_nmi` is true if the caller is the NMI handler,
+    /// in which [`start_timer_if_needed`](Self::start_timer_if_needed) would do nothing.
+    #[inline(always)]
+    fn rearm_counters(&self, state: &mut ContextState, in_nmi: bool) {
         if state.phase.cpu().is_some() {
             state.set.registers.rearm(|c| {
                 msr::write(c.address, c.start);
             });
-            self.start_timer_if_needed(state);
+            if !in_nmi {
+                self.start_timer_if_needed(state);
+            }
             state.update_self_page(true);
         }
         if state.sets.due {

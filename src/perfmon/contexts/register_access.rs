@@ -323,12 +323,12 @@ impl Context {
     /// `PERFMON_REG_TASK`, which count for the thread even while the context is in no PMU.
     #[inline]
     pub(crate) fn sync_virtual(&self, state: &mut ContextState) {
-        let thread = state.thread.as_ref();
+        let thread = &state.thread;
         if state.phase.is_started() && !state.sampling.masked {
             state
                 .set
                 .registers
-                .sync_virtual(true, |g| self.read_virtual_counter(g, thread));
+                .sync_virtual(true, move |g| self.read_virtual_counter(g, thread.as_ref()));
         }
     }
 

@@ -166,18 +166,23 @@ impl Context {
 
     /// Updates the PMDs (data registers) in memory to their current values. Overflows are recorded
     /// as pending but not delivered.
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn sync(&self, state: &mut ContextState) {
-        let thread = state.thread.as_ref();
+        self.sync_inlined(state);
+    }
+
+    /// Does the same as [`sync`](Self::sync), but is inlined. Used by the NMI handler.
+    #[inline(always)]
+    pub(crate) fn sync_inlined(&self, state: &mut ContextState) {
         if state.phase.cpu().is_some() {
             let there = state
                 .set
                 .registers
                 .add_hardware_increments(|c| msr::read_counter(c.rdpmc));
-            state
-                .set
-                .registers
-                .sync_virtual(false, |g| self.read_virtual_counter(g, thread));
+            let thread = &state.thread;
+            state.set.registers.sync_virtual(false, move |g| {
+                self.read_virtual_counter(g, thread.as_ref())
+            });
             if !there {
                 self.save_pmu(state);
             }

@@ -107,7 +107,7 @@ struct pt_regs *pfm_irq_regs(void)
  */
 void pfm_unmask_lvtpc(void)
 {
-	if (boot_cpu_has(X86_FEATURE_APIC))
+	if (cpu_feature_enabled(X86_FEATURE_APIC))
 		apic->write(APIC_LVTPC, APIC_DM_NMI);
 }
 
@@ -125,7 +125,7 @@ static bool handles_overflows;
  */
 static bool is_lvtpc_nmi(void)
 {
-	return !boot_cpu_has(X86_FEATURE_APIC) ||
+	return !cpu_feature_enabled(X86_FEATURE_APIC) ||
 	       (apic->read(APIC_LVTPC) & APIC_DM_FIXED_MASK) == APIC_DM_NMI;
 }
 

@@ -259,7 +259,11 @@ impl<M: Allocator> Registers<M> {
     pub fn reset_64bit(&mut self, number: u16, value: u64) {
         if let Some(place) = value_mut(&mut self.pmd, number) {
             let period = value.wrapping_neg();
-            *place = value.wrapping_add(place.checked_rem(period).unwrap_or(*place));
+            // Usually few events were counted since the overflow, and no division is needed.
+            if *place >= period {
+                *place = place.checked_rem(period).unwrap_or(*place);
+            }
+            *place = value.wrapping_add(*place);
             self.written_pmds.set(number);
         }
     }
@@ -468,10 +472,9 @@ impl<M: Allocator> Registers<M> {
         }
     }
 
-    /// Adds the increments of the hardware counters to their PMDs. `now` reads a counter, and
-    /// returns `None` if this CPU does not have the counter. If a counter could not be read,
-    /// returns false and marks the PMD of the counter as incomplete.
-    #[inline]
+    /// Adds the increments of the hardware counters to their PMDs. `now` reads a counter. It returns
+    /// `None` if this CPU has no such counter: the PMD becomes incomplete, and the result is false.
+    #[inline(always)]
     pub fn add_hardware_increments(
         &mut self,
         mut now: impl FnMut(&Counter) -> Option<u64>,
@@ -480,7 +483,7 @@ impl<M: Allocator> Registers<M> {
         let [values, _] = &mut self.pmd;
         for counter in self.program.counters_mut() {
             let Some(now) = now(counter) else {
-                self.incomplete_pmds.set(counter.pmd);
+                self.incomplete_pmds.set_hardware(counter.pmd);
                 all = false;
                 continue;
             };
@@ -497,8 +500,8 @@ impl<M: Allocator> Registers<M> {
                     false => *value < moved,
                 };
                 match over && counter.armed {
-                    true if self.throttled => self.skipped_pmds.set(counter.pmd),
-                    true => self.pending_pmds.set(counter.pmd),
+                    true if self.throttled => self.skipped_pmds.set_hardware(counter.pmd),
+                    true => self.pending_pmds.set_hardware(counter.pmd),
                     false => {}
                 }
             }
@@ -559,15 +562,17 @@ impl<M: Allocator> Registers<M> {
 
     /// Restarts the armed hardware counters that have wrapped or whose PMDs were set. Called while
     /// the context is in the PMU.
-    #[inline]
+    #[inline(always)]
     pub fn rearm(&mut self, mut write: impl FnMut(&Counter)) {
         if self.throttled {
             return;
         }
         let touched = core::mem::take(&mut self.written_pmds);
+        let [values, _] = &self.pmd;
         for counter in self.program.counters_mut() {
-            if counter.armed && (counter.needs_rearm() || touched.has(counter.pmd)) {
-                counter.arm(value(&self.pmd, counter.pmd));
+            if counter.armed && (counter.needs_rearm() || touched.has_hardware(counter.pmd)) {
+                let value = values.get(usize::from(counter.pmd)).copied();
+                counter.arm(value.unwrap_or(0));
                 write(counter);
             }
         }

@@ -4,6 +4,7 @@
  * gate: pmu-skylake
  * worlds: stock debug
  * timeout: 600
+ * long: stock
  *
  * Makes random calls of /dev/perfmon. The calls use contexts of threads and CPUs, event sets, each
  * sampling format, the self page and rings. Most structures that are passed to a call are valid, so

@@ -3,6 +3,7 @@
  * guest: probes
  * worlds: stock debug
  * timeout: 600
+ * long: stock
  *
  * Makes random calls of process accounting: ioctls of /dev/ppa, reads of /dev/ppa, /proc/rawsysppa
  * and the files in /proc/ppa/PID, and writes to /proc/sys/kernel/ppa, /proc/sys/kernel/ppa_levels,

@@ -3,6 +3,7 @@
  * guest: probes
  * worlds: stock debug
  * timeout: 600
+ * long: stock
  *
  * Makes random calls of /dev/perftrace: processes attach, register markers, write events and
  * overwrite buffers; traces are created, opened, read, paused and ended, by root and by a user.
