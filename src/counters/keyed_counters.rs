@@ -58,9 +58,10 @@ const BUCKET_DELETED: u64 = 1;
 /// probes have returned.
 const BUCKET_REMOVING: u64 = 2;
 const BUCKET_REMOVED: u64 = 3;
-/// States of [`KeyedCounters::full`] and [`KeyedCounters::refused`]: a log line is due, or was
-/// logged.
+/// A value of [`KeyedCounters::full`]: a line has to be written to the kernel log.
 const LOG_LINE_DUE: u32 = 1;
+/// A value of [`KeyedCounters::full`] and [`KeyedCounters::refused`]: the line was written to the
+/// kernel log.
 const LOG_LINE_WRITTEN: u32 = 2;
 
 /// Returns CLOCK_MONOTONIC in nanoseconds. May be called in any context except an NMI.

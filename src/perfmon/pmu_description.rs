@@ -67,7 +67,7 @@ impl Description {
         unsafe { &*self.raw }
     }
 
-    /// Returns whether the structure at address `raw` is this description.
+    /// Returns whether this description was made from the C structure at address `raw`.
     pub(crate) fn is(&self, raw: *const RawPmu) -> bool {
         self.raw == raw
     }

@@ -22,7 +22,7 @@ rm -rf "$root"
 mkdir -p "$root"/{bin,dev,proc,sys,tmp}
 cp /bin/busybox "$root/bin/busybox"
 install -m 755 "$TOP/tests/bench/init" "$root/init"
-for ko in src/{counters/perfcounters,perfmon/perfmon,perfmon/pmu/pfm_amd,perfmon/format/pfm_ring,ppa/ppa}.ko tests/modules/bench.ko; do
+for ko in src/{counters/perfcounters,perfmon/perfmon,perfmon/pmu/pfm_amd,perfmon/pmu/pfm_soft,perfmon/format/pfm_ring,ppa/ppa}.ko tests/modules/bench.ko; do
 	objcopy --strip-debug "$kbuild_out/$ko" "$root/${ko##*/}"
 done
 if [ $# -gt 0 ]; then

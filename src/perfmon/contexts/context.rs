@@ -39,6 +39,7 @@ use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::{Arc, Mutex};
 use kernel::task::Task;
+use perfmon_rules::abi::Message;
 use perfmon_rules::claims::RegisterMask;
 use perfmon_rules::error::Error;
 use perfmon_rules::register_map::{RegisterMap, Scope};
@@ -175,8 +176,10 @@ impl Context {
     /// Creates a detached, stopped context with an empty event set 0. May sleep. Returns `EBUSY` if
     /// no PMU description is registered. Other errors are `EDQUOT`, `ESRCH` and `ENOMEM`.
     pub(crate) fn new(kind: ContextConfig) -> Result<Arc<Self>> {
-        let charge =
-            MemoryCharge::of_new_context(size_of::<Self>().wrapping_add(CONTEXT_OVERHEAD_BYTES))?;
+        let nr_slots = Sampling::nr_message_slots(kind.buffer.as_ref().map(|(buffer, _)| buffer));
+        let queue_bytes = nr_slots.saturating_mul(size_of::<Message>());
+        let bytes = size_of::<Self>().saturating_add(CONTEXT_OVERHEAD_BYTES);
+        let charge = MemoryCharge::of_new_context(bytes.saturating_add(queue_bytes))?;
         let ns = ARef::from(current!().active_pid_ns().ok_or(ESRCH)?);
         let (registers, pins) = current_registers()?;
         let global_ctrl = registers.map().global_ctrl;

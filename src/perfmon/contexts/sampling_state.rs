@@ -3,10 +3,10 @@
 //! The sampling state of a context: the buffer, the message queue, masking and throttling.
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
-use kernel::alloc::KBox;
+use kernel::alloc::{KBox, KVec};
 use kernel::prelude::*;
-use perfmon_rules::abi::MAX_VALUES;
-use perfmon_rules::messages::MessageQueue;
+use perfmon_rules::abi::{Message, MAX_VALUES};
+use perfmon_rules::messages::{nr_message_slots, MessageQueue};
 use perfmon_rules::register_bitmap::PmdSet;
 
 use crate::sample_buffer::Buffer;
@@ -18,7 +18,7 @@ pub(crate) struct Sampling {
     pub(crate) values: KBox<[u64; MAX_VALUES]>,
     /// The sampling buffer, or `None` for a context without a sampling format.
     pub(crate) buffer: Option<KBox<Buffer>>,
-    pub(crate) message_queue: MessageQueue,
+    pub(crate) message_queue: MessageQueue<KVec<Message>>,
     /// True if the context is masked: it does not count until `PERFMON_RESTART`.
     pub(crate) masked: bool,
     /// The PMDs (data registers) that have overflowed and that `PERFMON_RESTART` will reset.
@@ -46,15 +46,20 @@ pub(crate) struct ThrottleStats {
 }
 
 impl Sampling {
-    /// Creates the sampling state of a new context. If the context has no sampling format, its
-    /// message queue has a depth of 8.
+    /// Returns the number of slots of a context's message queue. If the context has no sampling
+    /// format, its message queue has a depth of 8.
+    pub(crate) fn nr_message_slots(buffer: Option<&Buffer>) -> usize {
+        nr_message_slots(buffer.map_or(8, |b| b.format().queue_depth()))
+    }
+
+    /// Creates the sampling state of a new context. May sleep. Returns `ENOMEM` if memory is short.
     pub(crate) fn new(buffer: Option<KBox<Buffer>>) -> Result<Self> {
-        let mut message_queue = MessageQueue::default();
-        message_queue.set_depth(buffer.as_ref().map_or(8, |b| b.format().queue_depth()));
+        let nr_slots = Self::nr_message_slots(buffer.as_deref());
+        let slots = KVec::from_elem(Message::default(), nr_slots, GFP_KERNEL_ACCOUNT)?;
         Ok(Self {
             values: KBox::new([0; MAX_VALUES], GFP_KERNEL_ACCOUNT)?,
             buffer,
-            message_queue,
+            message_queue: MessageQueue::new(slots),
             masked: false,
             pmds_to_reset_at_restart: PmdSet::default(),
             throttled: None,

@@ -54,37 +54,35 @@ impl RegisterMask {
 struct UserCounts {
     pmcs: [u32; MAX_TABLE_ROWS],
     pmds: [u32; MAX_TABLE_ROWS],
+    /// The registers whose use count is not 0.
+    in_use: RegisterMask,
 }
 
 impl UserCounts {
     const NONE: Self = Self {
         pmcs: [0; MAX_TABLE_ROWS],
         pmds: [0; MAX_TABLE_ROWS],
+        in_use: RegisterMask::NONE,
     };
 
+    /// Adds `by` to the use count of each register in `claims`.
     fn adjust(&mut self, claims: &RegisterMask, by: i32) {
-        let each = |counts: &mut [u32; MAX_TABLE_ROWS], bits: u64| {
-            for (n, count) in counts.iter_mut().enumerate() {
-                if bits.wrapping_shr(n as u32) & 1 != 0 {
+        let each = |counts: &mut [u32; MAX_TABLE_ROWS], bits: u64, in_use: &mut u64| {
+            let mut left = bits;
+            while left != 0 {
+                let bit = left & left.wrapping_neg();
+                if let Some(count) = counts.get_mut(bit.trailing_zeros() as usize) {
                     *count = count.wrapping_add_signed(by);
+                    match *count {
+                        0 => *in_use &= !bit,
+                        _ => *in_use |= bit,
+                    }
                 }
+                left &= !bit;
             }
         };
-        each(&mut self.pmcs, claims.pmcs);
-        each(&mut self.pmds, claims.pmds);
-    }
-
-    fn in_use(&self) -> RegisterMask {
-        let bits = |counts: &[u32; MAX_TABLE_ROWS]| {
-            let some = |all: u64, (n, count): (usize, &u32)| {
-                all | u64::from(*count != 0).wrapping_shl(n as u32)
-            };
-            counts.iter().enumerate().fold(0, some)
-        };
-        RegisterMask {
-            pmcs: bits(&self.pmcs),
-            pmds: bits(&self.pmds),
-        }
+        each(&mut self.pmcs, claims.pmcs, &mut self.in_use.pmcs);
+        each(&mut self.pmds, claims.pmds, &mut self.in_use.pmds);
     }
 }
 
@@ -106,8 +104,8 @@ impl RegisterUsers {
     /// `Thread`, those of threads if `scope` is `System`.
     fn claimed_by_other_scope(&self, scope: Scope) -> RegisterMask {
         match scope {
-            Scope::Thread => self.systems.in_use(),
-            Scope::System => self.threads.in_use(),
+            Scope::Thread => self.systems.in_use,
+            Scope::System => self.threads.in_use,
         }
     }
 
@@ -144,7 +142,7 @@ impl RegisterUsers {
 
     /// Returns true if no register is claimed.
     pub fn is_empty(&self) -> bool {
-        self.threads.in_use().is_none() && self.systems.in_use().is_none()
+        self.threads.in_use.is_none() && self.systems.in_use.is_none()
     }
 }
 

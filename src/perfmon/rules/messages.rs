@@ -2,26 +2,37 @@
 
 //! The queue of messages about overflows.
 
+use core::ops::DerefMut;
+
 use crate::abi::{Message, END, EVICTED, FAULT};
 
-/// A queue of messages that the reader of a context has not read yet.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct MessageQueue {
-    slots: [Message; Self::CAPACITY],
-    first: usize,
-    nr: usize,
-    depth: usize,
+/// The number of slots of a queue that are reserved for [`END`], [`FAULT`] and [`EVICTED`].
+const NR_RESERVED_SLOTS: usize = 2;
+
+/// Returns the number of slots that a queue of the depth `depth` needs. The depth is the number of
+/// queued messages at which a message about an overflow is rejected.
+pub const fn nr_message_slots(depth: usize) -> usize {
+    depth.saturating_add(NR_RESERVED_SLOTS)
 }
 
-impl MessageQueue {
-    /// Capacity of the queue in messages: the maximum depth, and two slots that are reserved for
-    /// [`END`], [`FAULT`] and [`EVICTED`].
-    pub const CAPACITY: usize = 32;
+/// A queue of messages that the reader of a context has not read yet, in memory of the type `S`.
+#[derive(Debug)]
+pub struct MessageQueue<S> {
+    slots: S,
+    /// Index of the slot with the oldest message.
+    first: usize,
+    /// Number of queued messages.
+    nr: usize,
+}
 
-    /// Sets the depth: the number of queued messages at which a message about an overflow is
-    /// rejected.
-    pub fn set_depth(&mut self, depth: usize) {
-        self.depth = depth.clamp(1, Self::CAPACITY - 2);
+impl<S: DerefMut<Target = [Message]>> MessageQueue<S> {
+    /// Creates an empty queue whose capacity is the number of slots. See [`nr_message_slots`].
+    pub const fn new(slots: S) -> Self {
+        Self {
+            slots,
+            first: 0,
+            nr: 0,
+        }
     }
 
     /// Returns true if the queue has no message.
@@ -29,17 +40,27 @@ impl MessageQueue {
         self.nr == 0
     }
 
+    /// Returns the index of the slot `n` slots after the slot `first`. `n` is at most the number of
+    /// slots.
+    fn index_after_first(&self, n: usize) -> usize {
+        let index = self.first.wrapping_add(n);
+        match index.checked_sub(self.slots.len()) {
+            Some(wrapped) => wrapped,
+            None => index,
+        }
+    }
+
     /// Appends a message. Returns false if the queue is full for this type of message: the last two
     /// slots are reserved for [`END`], [`FAULT`] and [`EVICTED`].
     pub fn push(&mut self, message: &Message) -> bool {
-        let depth = match message.msg_type {
-            END | FAULT | EVICTED => Self::CAPACITY,
-            _ => self.depth,
+        let reserved = match message.msg_type {
+            END | FAULT | EVICTED => 0,
+            _ => NR_RESERVED_SLOTS,
         };
-        if self.nr >= depth {
+        if self.nr.saturating_add(reserved) >= self.slots.len() {
             return false;
         }
-        let place = self.first.wrapping_add(self.nr) % Self::CAPACITY;
+        let place = self.index_after_first(self.nr);
         if let Some(slot) = self.slots.get_mut(place) {
             *slot = *message;
             self.nr = self.nr.wrapping_add(1);
@@ -52,18 +73,18 @@ impl MessageQueue {
         if self.nr == 0 {
             return None;
         }
-        let message = self.slots.get(self.first % Self::CAPACITY).copied();
-        self.first = self.first.wrapping_add(1) % Self::CAPACITY;
+        let message = self.slots.get(self.first).copied();
+        self.first = self.index_after_first(1);
         self.nr = self.nr.wrapping_sub(1);
         message
     }
 
     /// Puts a message back to the front of the queue, after its delivery to the reader has failed.
     pub fn put_back(&mut self, message: &Message) {
-        if self.nr >= Self::CAPACITY {
+        if self.nr >= self.slots.len() {
             return;
         }
-        self.first = self.first.wrapping_sub(1) % Self::CAPACITY;
+        self.first = self.index_after_first(self.slots.len().wrapping_sub(1));
         self.nr = self.nr.wrapping_add(1);
         if let Some(slot) = self.slots.get_mut(self.first) {
             *slot = *message;

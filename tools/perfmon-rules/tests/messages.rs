@@ -6,7 +6,7 @@
 #![cfg(not(loom))]
 
 use perfmon_rules::abi::{Message, END, EVICTED, FAULT, OVFL};
-use perfmon_rules::messages::MessageQueue;
+use perfmon_rules::messages::{nr_message_slots, MessageQueue};
 
 fn message(msg_type: u32, pid: u32) -> Message {
     Message {
@@ -18,9 +18,8 @@ fn message(msg_type: u32, pid: u32) -> Message {
 
 /// Fills a queue of depth `depth` with overflow messages. Returns the queue and the number of
 /// messages that it accepted.
-fn filled_queue(depth: usize) -> (MessageQueue, usize) {
-    let mut queue = MessageQueue::default();
-    queue.set_depth(depth);
+fn filled_queue(depth: usize) -> (MessageQueue<Vec<Message>>, usize) {
+    let mut queue = MessageQueue::new(vec![Message::default(); nr_message_slots(depth)]);
     let nr = (0..100)
         .take_while(|n| queue.push(&message(OVFL, *n)))
         .count();
@@ -32,10 +31,6 @@ fn r9_4_queue_accepts_messages_up_to_its_depth() {
     for depth in [1, 2, 8, 29, 30] {
         assert_eq!(filled_queue(depth).1, depth);
     }
-    // The depth is limited to 30, so that the queue keeps room for a fault message and the end
-    // message.
-    assert_eq!(filled_queue(31).1, 30);
-    assert_eq!(filled_queue(0).1, 1);
 }
 
 #[test]
@@ -62,4 +57,25 @@ fn r9_4_message_that_is_put_back_is_read_next() {
     queue.put_back(&first);
     assert_eq!(queue.pop().unwrap().msg_ovfl_pid, first.msg_ovfl_pid);
     assert_eq!(queue.pop().unwrap().msg_ovfl_pid, first.msg_ovfl_pid + 1);
+}
+
+#[test]
+fn r9_4_queue_keeps_the_order_of_messages_when_its_slots_are_reused() {
+    for depth in [1, 2, 30] {
+        let (mut queue, nr) = filled_queue(depth);
+        let mut next_pid = nr as u32;
+        for expected_pid in 0..200 {
+            let oldest = queue.pop().unwrap();
+            assert_eq!(oldest.msg_ovfl_pid, expected_pid);
+            queue.put_back(&oldest);
+            assert_eq!(queue.pop().unwrap().msg_ovfl_pid, expected_pid);
+            assert!(queue.push(&message(OVFL, next_pid)));
+            assert!(!queue.push(&message(OVFL, 1000)));
+            next_pid += 1;
+        }
+        queue.clear();
+        assert!(queue.is_empty() && queue.pop().is_none());
+        assert!(queue.push(&message(OVFL, 7)));
+        assert_eq!(queue.pop().unwrap().msg_ovfl_pid, 7);
+    }
 }

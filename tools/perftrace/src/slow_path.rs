@@ -109,9 +109,9 @@ fn write_to_trace(trace: &TraceEntry, number: u32, site: &Site, fields: &[u64]) 
         let (flags, mask) = (slot.flags.load(Relaxed), slot.mask.load(Relaxed));
         let thread = thread::thread_id();
         if flags & FILTERED != 0 {
-            // If the kernel changes the filter during the evaluation, the result is arbitrary. When
-            // the kernel changes a filter, it also changes the generation of the trace, so a record
-            // that a changing filter accepts is not committed.
+            // If the kernel changes the filter during the evaluation, the result is arbitrary. This
+            // does no harm: the kernel then also changes the generation of the trace, and the
+            // record is not committed.
             let accepted = state::trace_filter(number as usize).is_some_and(|filter| {
                 let thread = (thread.unwrap_or(0) >> 32) as u32;
                 let process = state::attached_process_id();

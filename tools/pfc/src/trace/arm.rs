@@ -147,8 +147,8 @@ fn set_wake_words(file: &File, word: u32) -> io::Result<()> {
     if let Some(own) = retry.get_mut((word >> 16) as usize % NR_RETRY_WORDS) {
         *own = [0; 4];
     }
-    // The retry words come first: when a program finds the announcement in the word of a marker,
-    // the retry word of the announcement is 0 already.
+    // The retry words are written before the words of the markers. A program that finds the
+    // announcement in the word of a marker then reads the new retry word, which is 0.
     file.write_all_at(retry.as_flattened(), RETRY_WORDS)?;
     file.write_all_at(&word.to_ne_bytes().repeat(NR_MARKERS), WORDS)
 }
