@@ -95,7 +95,7 @@ impl Register {
     }
 
     /// Returns the row of a virtual PMD whose value is what [`Pmu::read`] returns.
-    pub const fn value(name: &'static CStr, address: u64) -> Self {
+    pub const fn virtual_value(name: &'static CStr, address: u64) -> Self {
         Self::new(name, address, REG_VIRTUAL | REG_READ_ONLY)
     }
 

@@ -113,7 +113,7 @@ pub const RING_KEPT: u32 = 0;
 pub const RING_DUE: u32 = 1;
 pub const RING_LOST: u32 = 2;
 
-/// Bits that select the stacks that [`Overflow::stack`] unwinds, `PERFMON_STACK_OF_*`.
+/// Bits that select the stacks that [`Overflow::unwind_stacks`] unwinds, `PERFMON_STACK_OF_*`.
 pub const STACK_OF_KERNEL: u32 = 0x1;
 pub const STACK_OF_USER: u32 = 0x2;
 
@@ -151,29 +151,29 @@ pub trait Format {
     /// Initializes a new buffer.
     ///
     /// Context: process; may sleep.
-    fn init(buffer: &mut FilledBuffer<'_, Self::State>, arg: &Self::Arg);
+    fn init(buffer: &mut FormatBuffer<'_, Self::State>, arg: &Self::Arg);
     /// Handles the overflow of a PMD, and returns `DO_*` bits.
     ///
     /// Context: NMI, or interrupts off.
-    fn overflow(buffer: &mut FilledBuffer<'_, Self::State>, overflow: &Overflow) -> u32;
+    fn overflow(buffer: &mut FormatBuffer<'_, Self::State>, overflow: &Overflow) -> u32;
     /// Handles `PERFMON_RESTART`, which user space calls to report that it has processed the
     /// buffer. Returns 0, or [`DO_MASK`] to leave the context masked.
     ///
     /// Context: interrupts off, serialized with [`Self::overflow`].
-    fn restart(_buffer: &mut FilledBuffer<'_, Self::State>) -> u32 {
+    fn restart(_buffer: &mut FormatBuffer<'_, Self::State>) -> u32 {
         0
     }
 }
 
 /// The sampling buffer that the callbacks of [`Format`] receive. `words` is the memory of the
 /// buffer, empty if the format uses a ring. `state` is the private data of the format.
-pub struct FilledBuffer<'a, S> {
+pub struct FormatBuffer<'a, S> {
     pub words: &'a mut [u64],
     pub state: &'a mut S,
     pub ring: BufferRing<'a>,
 }
 
-impl<S> FilledBuffer<'_, S> {
+impl<S> FormatBuffer<'_, S> {
     /// Returns the word at index `place`, or 0 if `place` is beyond the end of the buffer.
     #[inline]
     pub fn get(&self, place: usize) -> u64 {
@@ -268,7 +268,7 @@ impl Overflow {
     /// `frames`, and fewer if `frames` is too short. Returns the number of words written, which
     /// includes the markers `PERFMON_STACK_*`.
     #[inline]
-    pub fn stack(&self, which: u32, most: u32, frames: &mut [u64]) -> usize {
+    pub fn unwind_stacks(&self, which: u32, most: u32, frames: &mut [u64]) -> usize {
         if frames.len() < 2 {
             return 0;
         }
@@ -314,7 +314,7 @@ unsafe impl Sync for RegisteredFormat {}
 /// `raw` is a buffer of the format `F`. A callback of this format is running, so the caller has
 /// exclusive access to the buffer for the lifetime `'a`.
 #[inline]
-unsafe fn filled<'a, F: Format>(raw: *mut Buffer) -> FilledBuffer<'a, F::State> {
+unsafe fn format_buffer<'a, F: Format>(raw: *mut Buffer) -> FormatBuffer<'a, F::State> {
     // SAFETY: `memory` has `size` bytes and `state` has the size of `F::State`; both were zeroed
     // when they were allocated and are aligned to words. By the function's contract no other
     // reference to `memory` and `state` exists. Only perfmon_ring_write() writes words of a ring.
@@ -327,7 +327,7 @@ unsafe fn filled<'a, F: Format>(raw: *mut Buffer) -> FilledBuffer<'a, F::State> 
             ),
             false => &mut [],
         };
-        FilledBuffer {
+        FormatBuffer {
             words,
             state: &mut *(*raw).state.cast::<F::State>(),
             ring: BufferRing {
@@ -360,7 +360,7 @@ unsafe extern "C" fn format_layout<F: Format>(arg: *const c_void, to: *mut Layou
 unsafe extern "C" fn format_init<F: Format>(raw: *mut Buffer, arg: *const c_void) -> c_int {
     // SAFETY: `raw` is a new buffer of the format `F`, to which nothing else refers yet. `arg` has
     // the size of `F::Arg` and is aligned to words, and any bytes are a valid `F::Arg`.
-    unsafe { F::init(&mut filled::<F>(raw), &*arg.cast::<F::Arg>()) }
+    unsafe { F::init(&mut format_buffer::<F>(raw), &*arg.cast::<F::Arg>()) }
     0
 }
 
@@ -370,7 +370,7 @@ unsafe extern "C" fn format_init<F: Format>(raw: *mut Buffer, arg: *const c_void
 unsafe extern "C" fn format_overflow<F: Format>(raw: *mut Buffer, o: *const Overflow) -> u32 {
     // SAFETY: `raw` is a buffer of the format `F`, and perfmon.ko holds the lock of its
     // context. `o` is valid during the call.
-    unsafe { F::overflow(&mut filled::<F>(raw), &*o) }
+    unsafe { F::overflow(&mut format_buffer::<F>(raw), &*o) }
 }
 
 /// # Safety
@@ -379,7 +379,7 @@ unsafe extern "C" fn format_overflow<F: Format>(raw: *mut Buffer, o: *const Over
 unsafe extern "C" fn format_restart<F: Format>(raw: *mut Buffer) -> u32 {
     // SAFETY: `raw` is a buffer of the format `F`, and perfmon.ko holds the lock of its
     // context.
-    unsafe { F::restart(&mut filled::<F>(raw)) }
+    unsafe { F::restart(&mut format_buffer::<F>(raw)) }
 }
 
 impl RegisteredFormat {

@@ -21,9 +21,9 @@ use super::task::TaskRef;
 /// A mount of procfs for internal use, which exists while the module is loaded. To check access to
 /// a process, the module opens a file of the process in this mount of procfs: the kernel then
 /// checks ptrace's rules and asks the security modules.
-pub struct ProcfsMount(());
+pub struct PrivateProcfsMount(());
 
-impl ProcfsMount {
+impl PrivateProcfsMount {
     /// Mounts procfs. May sleep.
     pub fn mount() -> Result<Self> {
         // SAFETY: `pfc_mount_private_procfs()` is called once, before any access check can be made.
@@ -32,7 +32,7 @@ impl ProcfsMount {
     }
 }
 
-impl Drop for ProcfsMount {
+impl Drop for PrivateProcfsMount {
     fn drop(&mut self) {
         // SAFETY: The module is being unloaded, so that no access check can be made any more.
         unsafe { helpers::pfc_unmount_private_procfs() }
@@ -66,10 +66,10 @@ pub fn ptrace_rule_allows_read(task: &Task) -> bool {
 ///
 /// `EPERM` if ptrace's rule denies the caller access to the task's memory, and the caller lacks
 /// both `CAP_PERFMON` and `CAP_SYS_ADMIN`.
-pub fn may_read_accounting(task: &Task) -> Result {
+pub fn check_may_read_accounting(task: &Task) -> Result {
     match ptrace_rule_allows_read(task) {
         true => Ok(()),
-        false => may_manage_accounting(),
+        false => check_may_manage_accounting(),
     }
 }
 
@@ -102,7 +102,7 @@ pub fn check_access_as(cred: &Credential, task: &Task, attach: bool) -> Result {
 /// # Errors
 ///
 /// `EINTR` or `ENOMEM` if the check could not be made.
-pub fn is_access_allowed(checked: Result) -> Result<bool> {
+pub fn access_result_to_bool(checked: Result) -> Result<bool> {
     match checked {
         Ok(()) => Ok(true),
         Err(error) if error == EINTR || error == ENOMEM => Err(error),
@@ -113,7 +113,11 @@ pub fn is_access_allowed(checked: Result) -> Result<bool> {
 /// Returns whether the rules of ptrace alone let a user with the credentials `cred` read the memory
 /// of a process. The rules are applied to the present credentials of the process, and to the
 /// program that the process ran when the snapshot `seen` was taken.
-pub fn ptrace_rule_allows_cred(cred: &Credential, task: &Task, seen: &AccessSnapshot) -> bool {
+pub fn ptrace_rule_allows_read_as(
+    cred: &Credential,
+    task: &Task,
+    seen: &AccessTargetSnapshot,
+) -> bool {
     // SAFETY: The references keep the credentials and the task alive, and `pfc_snapshot_take()` has
     // filled in `seen`. The caller is in process context.
     unsafe { helpers::pfc_ptrace_rule_allows_cred(cred.as_ptr(), task.as_ptr(), &raw const seen.0) }
@@ -148,16 +152,16 @@ pub fn caller_has_rights_of(cred: &Credential) -> bool {
 ///
 /// `pfc_snapshot_take()` has filled in `self.0`, which holds references to the credentials and to
 /// the `exec_state` until drop.
-pub struct AccessSnapshot(helpers::AccessSnapshot);
+pub struct AccessTargetSnapshot(helpers::AccessSnapshot);
 
 // SAFETY: A snapshot holds references to a `struct cred` and an `exec_state`, which any thread may
 // drop.
-unsafe impl Send for AccessSnapshot {}
-// SAFETY: The fields of an `AccessSnapshot` do not change. The `dumpable` of the `exec_state` to
-// which `state` points may change at any time, and the C helpers read it with READ_ONCE().
-unsafe impl Sync for AccessSnapshot {}
+unsafe impl Send for AccessTargetSnapshot {}
+// SAFETY: The fields of an `AccessTargetSnapshot` do not change. The `dumpable` of the `exec_state`
+// to which `state` points may change at any time, and the C helpers read it with READ_ONCE().
+unsafe impl Sync for AccessTargetSnapshot {}
 
-impl AccessSnapshot {
+impl AccessTargetSnapshot {
     /// Takes a snapshot of a thread's properties. Returns `ESRCH` if the thread has exited.
     pub fn of_task(task: &Task) -> Result<Self> {
         let mut seen = helpers::AccessSnapshot {
@@ -199,7 +203,7 @@ impl AccessSnapshot {
     }
 }
 
-impl Drop for AccessSnapshot {
+impl Drop for AccessTargetSnapshot {
     fn drop(&mut self) {
         // SAFETY: By the type's invariant `self.0` is filled in. The snapshot is not used after
         // drop.
@@ -219,12 +223,12 @@ pub fn is_perfmon_capable() -> bool {
 
 /// Checks whether the caller may change the settings of accounting and read the values of all tasks
 /// and CPUs. The values of one task may also be read by callers for which
-/// [`may_read_accounting`] succeeds.
+/// [`check_may_read_accounting`] succeeds.
 ///
 /// # Errors
 ///
 /// `EPERM` without `CAP_PERFMON` or `CAP_SYS_ADMIN`.
-pub fn may_manage_accounting() -> Result {
+pub fn check_may_manage_accounting() -> Result {
     is_perfmon_capable().then_some(()).ok_or(EPERM)
 }
 

@@ -59,9 +59,9 @@ pub struct MemoryCharge {
 }
 
 impl MemoryCharge {
-    /// Charges `bytes` to the caller. Later calls of [`charge`](Self::charge) on the returned
-    /// `MemoryCharge` charge further bytes to this caller, even if another task makes the calls.
-    /// Called in process context.
+    /// Charges `bytes` to the caller. Later calls of [`charge_same_user`](Self::charge_same_user)
+    /// on the returned `MemoryCharge` charge further bytes to this caller, even if another task
+    /// makes the calls. Called in process context.
     ///
     /// # Errors
     ///
@@ -75,7 +75,7 @@ impl MemoryCharge {
             is_unlimited: free,
             bytes: 0,
         };
-        nothing.charge(bytes)
+        nothing.charge_same_user(bytes)
     }
 
     /// Charges `bytes` to the user of a task. Does not sleep.
@@ -93,7 +93,7 @@ impl MemoryCharge {
             bytes: 0,
             _context_count: None,
         };
-        nothing.charge(bytes)
+        nothing.charge_same_user(bytes)
     }
 
     /// Charges the `bytes` of a new monitoring context to the caller, and counts the context for
@@ -119,7 +119,7 @@ impl MemoryCharge {
     }
 
     /// Returns a `MemoryCharge` of 0 bytes, whose charged user is the user of `self`.
-    pub fn empty(&self) -> Self {
+    pub fn empty_for_same_user(&self) -> Self {
         Self {
             user: self.user.clone(),
             _context_count: None,
@@ -139,8 +139,8 @@ impl MemoryCharge {
     /// # Errors
     ///
     /// `EDQUOT` if the limit `user_kb` would be exceeded, `ENOMEM` if memory is short.
-    pub fn charge(&self, bytes: usize) -> Result<Self> {
-        let mut more = self.empty();
+    pub fn charge_same_user(&self, bytes: usize) -> Result<Self> {
+        let mut more = self.empty_for_same_user();
         let most = match self.is_unlimited {
             true => u64::MAX,
             // SAFETY: The callee only reads a module parameter and the size of memory.
@@ -165,7 +165,7 @@ impl MemoryCharge {
     /// Subtracts `bytes` from the charge and from the user's account. If the charge has fewer than
     /// `bytes` bytes, subtracts all of them. Called in process context.
     pub fn uncharge(&mut self, bytes: usize) {
-        let mut less = self.empty();
+        let mut less = self.empty_for_same_user();
         less.bytes = self.bytes.min(bytes as u64);
         self.bytes = self.bytes.wrapping_sub(less.bytes);
     }

@@ -57,21 +57,21 @@ impl Drop for Mm {
 }
 
 /// All mappings of a device through one inode (`struct address_space`). Most processes open the
-/// same device node, and therefore share one `Mapping`.
+/// same device node, and therefore share one `InodeMapping`.
 ///
 /// # Invariants
 ///
-/// Code that uses a `Mapping` holds an open file of the inode.
+/// Code that uses an `InodeMapping` holds an open file of the inode.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Mapping(NonNull<bindings::address_space>);
+pub struct InodeMapping(NonNull<bindings::address_space>);
 
 // SAFETY: The kernel's functions on an `address_space` do their own locking.
-unsafe impl Send for Mapping {}
+unsafe impl Send for InodeMapping {}
 // SAFETY: The kernel's functions on an `address_space` do their own locking.
-unsafe impl Sync for Mapping {}
+unsafe impl Sync for InodeMapping {}
 
-impl Mapping {
-    /// Returns the `Mapping` of the inode of an open file.
+impl InodeMapping {
+    /// Returns the `InodeMapping` of the inode of an open file.
     ///
     /// # Safety
     ///

@@ -44,7 +44,7 @@ impl Request {
     /// Returns whether a flag of the block layer (`RQF_*`), given by its bit number, is set in the
     /// request.
     #[inline(always)]
-    fn flag(&self, bit: u32) -> bool {
+    fn has_flag(&self, bit: u32) -> bool {
         // SAFETY: The request is alive, because the probe of its completion runs.
         let flags = unsafe { field!(self.0.get(), rq_flags) };
         flags & (1 << bit) != 0
@@ -53,14 +53,14 @@ impl Request {
     /// Returns whether the block layer accounts this request in /proc/diskstats.
     #[inline]
     pub fn is_in_diskstats(&self) -> bool {
-        self.flag(bindings::rqf_flags___RQF_IO_STAT)
+        self.has_flag(bindings::rqf_flags___RQF_IO_STAT)
     }
 
     /// Returns whether the request is a step of a flush sequence: the flush that the block layer
     /// sends to the disk, or a write that waits for such a flush.
     #[inline]
     pub fn is_step_of_flush_sequence(&self) -> bool {
-        self.flag(bindings::rqf_flags___RQF_FLUSH_SEQ)
+        self.has_flag(bindings::rqf_flags___RQF_FLUSH_SEQ)
     }
 
     /// Returns the operation of the request.

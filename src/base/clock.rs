@@ -77,7 +77,7 @@ pub struct Clock {
     /// Ticks per millisecond.
     pub khz: u32,
     /// The clock is the TSC.
-    pub tsc: bool,
+    pub is_tsc: bool,
 }
 
 impl Clock {
@@ -88,9 +88,9 @@ impl Clock {
         match unsafe { helpers::pfc_stable_tsc_khz() } {
             0 => Self {
                 khz: 1_000_000,
-                tsc: false,
+                is_tsc: false,
             },
-            khz => Self { khz, tsc: true },
+            khz => Self { khz, is_tsc: true },
         }
     }
 
@@ -98,13 +98,13 @@ impl Clock {
     /// clock was chosen.
     pub fn is_unstable(&self) -> bool {
         // SAFETY: The callee only reads properties of the processor, without requirements.
-        self.tsc && unsafe { helpers::pfc_stable_tsc_khz() } == 0
+        self.is_tsc && unsafe { helpers::pfc_stable_tsc_khz() } == 0
     }
 
     /// Returns the current time by a clock that user space can read too: the TSC if `self` is the
     /// TSC, and CLOCK_MONOTONIC in nanoseconds if `self` is the scheduler's clock.
     pub fn user_readable_ticks(&self) -> u64 {
-        match self.tsc {
+        match self.is_tsc {
             true => self.now_ordered(),
             // SAFETY: The clock can be read in any context.
             false => unsafe { bindings::ktime_get_mono_fast_ns() },
@@ -112,8 +112,8 @@ impl Clock {
     }
 
     /// Returns whether [`user_readable_ticks`](Self::user_readable_ticks) returns CLOCK_MONOTONIC.
-    pub fn is_monotonic(&self) -> bool {
-        !self.tsc
+    pub fn uses_clock_monotonic(&self) -> bool {
+        !self.is_tsc
     }
 
     /// Converts ticks of the clock to nanoseconds.
@@ -143,13 +143,13 @@ impl Clock {
     #[inline(always)]
     pub fn now_if_tsc(&self) -> Option<u64> {
         // SAFETY: Every 64-bit x86 processor has the RDTSC instruction.
-        self.tsc.then(|| unsafe { core::arch::x86_64::_rdtsc() })
+        self.is_tsc.then(|| unsafe { core::arch::x86_64::_rdtsc() })
     }
 
     /// Returns the time in ticks. Callable in any context.
     #[inline(always)]
     pub fn now(&self) -> u64 {
-        match self.tsc {
+        match self.is_tsc {
             // SAFETY: Every 64-bit x86 processor has the RDTSC instruction.
             true => unsafe { core::arch::x86_64::_rdtsc() },
             // SAFETY: The scheduler's clock can be read in any context.

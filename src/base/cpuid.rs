@@ -51,7 +51,7 @@ pub fn this_cpu_core_type() -> u32 {
 /// Calls a function on each online CPU, one after the other, with interrupts off. Called in process
 /// context.
 #[inline]
-pub fn call_on_each_cpu(mut function: &mut dyn FnMut()) {
+pub fn call_on_each_cpu_in_turn(mut function: &mut dyn FnMut()) {
     /// # Safety
     ///
     /// `function` is an exclusive `&mut &mut dyn FnMut()`.

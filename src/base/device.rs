@@ -127,7 +127,7 @@ pub trait FileOperations: Sized + Send + Sync + 'static {
     }
 
     /// Returns the events (`POLLIN`, ...) that are pending, and adds the caller of poll() to the
-    /// threads that are woken at the next event ([`Notifier::poll`](crate::notifier::Notifier)).
+    /// threads that are woken at the next event ([`WaitQueue::poll`](crate::notifier::WaitQueue)).
     fn poll(&self, _: &LocalFile, _table: *mut bindings::poll_table_struct) -> bindings::__poll_t {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
@@ -261,7 +261,7 @@ impl Vma {
     }
 
     /// Returns the private data of the mapping, which is 0 until it is set.
-    pub fn data(&self) -> usize {
+    pub fn private_data(&self) -> usize {
         // SAFETY: By the type's invariant the VMA is valid. Only `set_private_data` changes the
         // data.
         unsafe { (*self.0).vm_private_data as usize }

@@ -58,7 +58,7 @@ impl Interface {
     /// in the initial network namespace. Returns `None` for an interface in another namespace,
     /// because names are not unique across namespaces.
     #[inline]
-    pub fn name(&self) -> Option<([u8; 32], Key)> {
+    pub fn name_and_key(&self) -> Option<([u8; 32], Key)> {
         let mut name = [0; 32];
         // SAFETY: The interface is alive during the probe or notification. The callee writes at
         // most 16 bytes, the size of an interface's name.
@@ -106,7 +106,7 @@ impl Packet {
 ///
 /// `skb` is alive, and `skb->dev` is valid: the packet is owned by a device or its receive path.
 #[inline]
-pub unsafe fn interface<'a>(skb: *const bindings::sk_buff) -> Option<&'a Interface> {
+pub unsafe fn packet_interface<'a>(skb: *const bindings::sk_buff) -> Option<&'a Interface> {
     // SAFETY: By this function's requirement `skb->dev` is valid. The device stays alive while the
     // probe runs.
     unsafe { helpers::pfc_skb_dev(skb).cast::<Interface>().as_ref() }
@@ -175,27 +175,28 @@ struct NetdevNotifier<T> {
     // `notifier_block` is the first field, because the notifier callback gets the address of
     // `notifier_block`, and casts this address to a pointer to `NetdevNotifier`.
     notifier_block: Opaque<bindings::notifier_block>,
-    state: *const T,
+    listener: *const T,
 }
 
 /// A registered [`InterfaceListener`]. Dropping this value unregisters the listener.
 ///
 /// # Invariants
 ///
-/// The notifier is registered and pinned. `state` outlives the notifier, as the caller of
+/// The notifier is registered and pinned. `listener` outlives the notifier, as the caller of
 /// [`RegisteredListener::register`] guarantees.
 pub struct RegisteredListener<T: InterfaceListener>(Pin<KBox<NetdevNotifier<T>>>);
 
-// SAFETY: The kernel's notifier functions do their own locking, and the state is shared as `&T`.
+// SAFETY: The kernel's notifier functions do their own locking, and the listener is shared as `&T`.
 unsafe impl<T: InterfaceListener> Send for RegisteredListener<T> {}
-// SAFETY: The kernel's notifier functions do their own locking, and the state is shared as `&T`.
+// SAFETY: The kernel's notifier functions do their own locking, and the listener is shared as `&T`.
 unsafe impl<T: InterfaceListener> Sync for RegisteredListener<T> {}
 
 impl<T: InterfaceListener> RegisteredListener<T> {
-    /// Registers a notifier for `state`. The provider that owns `state` drops the result of this
-    /// function before it drops `state`: see [`super::tracepoint::Probes::listen_for_interfaces`].
+    /// Registers a notifier for `listener`. The provider that owns `listener` drops the result of
+    /// this function before it drops `listener`: see
+    /// [`super::tracepoint::Probes::listen_for_interfaces`].
     #[inline]
-    pub fn register(state: *const T) -> Result<Self> {
+    pub fn register(listener: *const T) -> Result<Self> {
         /// # Safety
         ///
         /// Called only by the kernel, with the notifier block that `register` has registered.
@@ -204,9 +205,9 @@ impl<T: InterfaceListener> RegisteredListener<T> {
             event: c_ulong,
             info: *mut c_void,
         ) -> c_int {
-            // SAFETY: The notifier block is the first field of a `NetdevNotifier`, whose `state` is
-            // alive by the invariant of [`RegisteredListener`].
-            let state = unsafe { &*(*block.cast::<NetdevNotifier<T>>()).state };
+            // SAFETY: The notifier block is the first field of a `NetdevNotifier`, whose `listener`
+            // is alive by the invariant of [`RegisteredListener`].
+            let listener = unsafe { &*(*block.cast::<NetdevNotifier<T>>()).listener };
             // SAFETY: `info` is the argument of a notification about a network device.
             let dev = unsafe { helpers::pfc_netdev_of_notification(info) }.cast::<Interface>();
             // SAFETY: The device is alive during the notification.
@@ -215,10 +216,10 @@ impl<T: InterfaceListener> RegisteredListener<T> {
                 let change =
                     unsafe { helpers::pfc_netdev_change_of_event(event, interface.0.get()) };
                 if change & helpers::PFC_NETDEV_REMOVED != 0 {
-                    state.interface_removed(interface);
+                    listener.interface_removed(interface);
                 }
                 if change & helpers::PFC_NETDEV_ADDED != 0 {
-                    state.interface_added(interface);
+                    listener.interface_added(interface);
                 }
             }
             0
@@ -231,7 +232,7 @@ impl<T: InterfaceListener> RegisteredListener<T> {
         let this = KBox::pin(
             NetdevNotifier {
                 notifier_block: Opaque::new(block),
-                state,
+                listener,
             },
             GFP_KERNEL,
         )?;

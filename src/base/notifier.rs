@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Notifiers, which wake readers from any context.
+//! Wait queues, which wake readers from any context.
 
 use core::ops::Deref;
 use core::ptr::NonNull;
@@ -17,22 +17,22 @@ use super::helpers;
 ///
 /// # Invariants
 ///
-/// `raw` is an initialised notifier, which is valid as long as `self`.
-pub struct Notifier {
+/// `raw` is an initialised C notifier, which is valid as long as `self`.
+pub struct WaitQueue {
     raw: NonNull<helpers::Notifier>,
 }
 
 // SAFETY: The C functions of the notifier do their own locking, and any thread may call them.
-unsafe impl Send for Notifier {}
+unsafe impl Send for WaitQueue {}
 // SAFETY: The C functions of the notifier do their own locking, and any thread may call them.
-unsafe impl Sync for Notifier {}
+unsafe impl Sync for WaitQueue {}
 
-impl Notifier {
-    /// Creates a `Notifier` for a C notifier that another value owns.
+impl WaitQueue {
+    /// Creates a `WaitQueue` for a C notifier that another value owns.
     ///
     /// # Safety
     ///
-    /// `raw` is an initialised notifier, which is valid as long as the result.
+    /// `raw` is an initialised C notifier, which is valid as long as the result.
     pub unsafe fn from_raw(raw: NonNull<helpers::Notifier>) -> Self {
         // INVARIANT: By the function's requirement `raw` is initialised and valid.
         Self { raw }
@@ -71,11 +71,11 @@ impl Notifier {
         Ok(rc != 0)
     }
 
-    /// Adds the caller of poll() to the readers that the notifier wakes.
+    /// Adds the caller of poll() to the readers that the wait queue wakes.
     ///
     /// # Safety
     ///
-    /// `file` and `table` are the arguments of poll(). The notifier lives as long as the file is
+    /// `file` and `table` are the arguments of poll(). The wait queue lives as long as the file is
     /// open.
     pub unsafe fn poll(&self, file: &LocalFile, table: *mut bindings::poll_table_struct) {
         // SAFETY: `raw` is valid by the type's invariant. A thread that waits in poll() holds the
@@ -83,11 +83,11 @@ impl Notifier {
         unsafe { helpers::pfc_notifier_poll(self.raw.as_ptr(), file.as_ptr(), table) }
     }
 
-    /// Adds a file to the files whose owners get SIGIO from the notifier, or removes the file.
+    /// Adds a file to the files whose owners get SIGIO from the wait queue, or removes the file.
     ///
     /// # Safety
     ///
-    /// The notifier lives as long as the file is open.
+    /// The wait queue lives as long as the file is open.
     pub unsafe fn fasync(&self, file: *mut bindings::file, fd: c_int, on: bool) -> Result {
         let raw = self.raw.as_ptr();
         // SAFETY: `raw` is valid by the type's invariant. By the function's requirement `raw` is
@@ -108,36 +108,36 @@ fn ready_callback<F: FnMut() -> bool>(_: &F) -> unsafe extern "C" fn(*mut c_void
     call::<F>
 }
 
-/// A notifier that is freed when this value is dropped.
+/// A wait queue that is freed when this value is dropped.
 ///
 /// # Invariants
 ///
 /// `self` owns the notifier, which `pfc_notifier_new()` has created.
-pub struct OwnedNotifier(Notifier);
+pub struct OwnedWaitQueue(WaitQueue);
 
-impl OwnedNotifier {
-    /// Creates a notifier. Returns `ENOMEM` if memory is short. May sleep.
+impl OwnedWaitQueue {
+    /// Creates a wait queue. Returns `ENOMEM` if memory is short. May sleep.
     pub fn new() -> Result<Self> {
         // SAFETY: `pfc_notifier_new()` may sleep in the allocation, because the caller is in
         // process context.
         let raw = unsafe { helpers::pfc_notifier_new() };
         // INVARIANT: The notifier was just created, and is freed by drop only.
-        Ok(Self(Notifier {
+        Ok(Self(WaitQueue {
             raw: NonNull::new(raw).ok_or(ENOMEM)?,
         }))
     }
 }
 
-impl Deref for OwnedNotifier {
-    type Target = Notifier;
+impl Deref for OwnedWaitQueue {
+    type Target = WaitQueue;
 
     #[inline]
-    fn deref(&self) -> &Notifier {
+    fn deref(&self) -> &WaitQueue {
         &self.0
     }
 }
 
-impl Drop for OwnedNotifier {
+impl Drop for OwnedWaitQueue {
     fn drop(&mut self) {
         // SAFETY: By the type's invariant `self` owns the notifier, which is no longer used.
         // `pfc_notifier_free()` waits for the notifier's irq_work to finish.

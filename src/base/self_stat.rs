@@ -14,14 +14,14 @@ use super::{clock, helpers};
 ///
 /// # Invariants
 ///
-/// `N` is a power of two. `slots` and `ns_scale` are written by module init only, before any
+/// `N` is a power of two. `slots` and `tsc_to_ns_mult` are written by module init only, before any
 /// statistic can be updated. As long as a statistic can be updated, its slot (its element of
 /// `slots`) is the per-CPU address of an existing word.
 pub struct ModuleStats<const N: usize> {
     slots: UnsafeCell<[*mut i64; N]>,
     /// The number of nanoseconds per 2^24 ticks of the time stamp counter. 0 if the rate of the
     /// counter is unknown; all times then stay 0.
-    ns_scale: UnsafeCell<u32>,
+    tsc_to_ns_mult: UnsafeCell<u32>,
 }
 
 // SAFETY: By the type's invariant nothing writes the fields while other threads read them. The
@@ -34,7 +34,7 @@ impl<const N: usize> ModuleStats<N> {
         assert!(N.is_power_of_two());
         Self {
             slots: UnsafeCell::new([core::ptr::null_mut(); N]),
-            ns_scale: UnsafeCell::new(0),
+            tsc_to_ns_mult: UnsafeCell::new(0),
         }
     }
 
@@ -49,7 +49,7 @@ impl<const N: usize> ModuleStats<N> {
         // is within the array.
         unsafe {
             self.slot_address(stat).write(slot);
-            *self.ns_scale.get() = helpers::pfc_tsc_ns_scale();
+            *self.tsc_to_ns_mult.get() = helpers::pfc_tsc_ns_scale();
         }
     }
 
@@ -96,25 +96,25 @@ impl<const N: usize> ModuleStats<N> {
     #[inline(always)]
     pub fn add_elapsed(&self, stat: usize, began: u32) {
         let ticks = clock::read_tsc_low_bits().wrapping_sub(began);
-        let nanoseconds = u64::from(ticks).wrapping_mul(u64::from(self.ns_scale())) >> 24;
+        let nanoseconds = u64::from(ticks).wrapping_mul(u64::from(self.tsc_to_ns_mult())) >> 24;
         self.add(stat, nanoseconds);
     }
 
     #[inline(always)]
-    fn ns_scale(&self) -> u32 {
-        // SAFETY: The scale is not written any more, by the type's invariant.
-        unsafe { *self.ns_scale.get() }
+    fn tsc_to_ns_mult(&self) -> u32 {
+        // SAFETY: The multiplier is not written any more, by the type's invariant.
+        unsafe { *self.tsc_to_ns_mult.get() }
     }
 
     /// Adds one to the statistic `nr`, and starts to measure a time. The drop of the result adds
-    /// the measured time to the statistic `time`. Callable in any context.
+    /// the measured time to the statistic `time_stat`. Callable in any context.
     #[inline(always)]
-    pub fn count_and_time(&'static self, nr: usize, time: usize) -> CostTimer<N> {
+    pub fn count_and_time(&'static self, nr: usize, time_stat: usize) -> CostTimer<N> {
         self.count(nr);
         CostTimer {
             stats: self,
-            time,
-            began: clock::read_tsc(),
+            time_stat,
+            start_tsc: clock::read_tsc(),
         }
     }
 }
@@ -123,16 +123,16 @@ impl<const N: usize> ModuleStats<N> {
 /// another CPU between the creation and the drop of the timer.
 pub struct CostTimer<const N: usize> {
     stats: &'static ModuleStats<N>,
-    time: usize,
-    began: u64,
+    time_stat: usize,
+    start_tsc: u64,
 }
 
 impl<const N: usize> Drop for CostTimer<N> {
     #[inline(always)]
     fn drop(&mut self) {
-        let ticks = clock::read_tsc().saturating_sub(self.began);
-        let scale = u128::from(self.stats.ns_scale());
-        let nanoseconds = (u128::from(ticks).wrapping_mul(scale) >> 24) as u64;
-        self.stats.add(self.time, nanoseconds);
+        let ticks = clock::read_tsc().saturating_sub(self.start_tsc);
+        let mult = u128::from(self.stats.tsc_to_ns_mult());
+        let nanoseconds = (u128::from(ticks).wrapping_mul(mult) >> 24) as u64;
+        self.stats.add(self.time_stat, nanoseconds);
     }
 }

@@ -100,7 +100,7 @@ impl TaskRef<'_> {
     /// Returns the address of the task's address space, for comparison only. Returns 0 for a task
     /// without an address space, and for a kernel thread even if it has borrowed the address space
     /// of a process (kthread_use_mm()).
-    pub fn address_space(&self) -> usize {
+    pub fn mm_address(&self) -> usize {
         match self.is_kernel() {
             true => 0,
             false => field!(self, mm) as usize,
@@ -165,14 +165,14 @@ impl TaskRef<'_> {
 
     /// Returns whether the task is a zombie or dead (`exit_state`), so that its last context switch
     /// follows soon or is over.
-    pub fn has_ended(&self) -> bool {
+    pub fn has_exit_state(&self) -> bool {
         // SAFETY: The task is valid by the type's invariant.
         unsafe { helpers::pfc_has_ended(self.0.as_ptr()) }
     }
 
     /// Returns whether the task's state is `TASK_DEAD`: the task has turned preemption off for its
     /// last context switch, or this switch is over.
-    pub fn is_dead(&self) -> bool {
+    pub fn is_task_dead(&self) -> bool {
         // SAFETY: The task is valid by the type's invariant.
         unsafe { helpers::pfc_is_dead(self.0.as_ptr()) }
     }
@@ -195,11 +195,11 @@ impl TaskRef<'_> {
     }
 }
 
-/// The task works of this module: functions that threads run before they return to user mode
-/// (`helpers/work.c`). The drop of this value waits until the last task work has returned.
-pub struct TaskWorks;
+/// A guard for the task works of this module: functions that threads run before they return to user
+/// mode (`helpers/work.c`). The drop of this value waits until the last task work has returned.
+pub struct TaskWorksGuard;
 
-impl Drop for TaskWorks {
+impl Drop for TaskWorksGuard {
     fn drop(&mut self) {
         // SAFETY: The caller is in process context. The module is being unloaded, so that no task
         // work is pending.
@@ -289,13 +289,13 @@ pub fn for_each_task(mut function: &mut dyn FnMut(TaskRef<'_>)) {
     ///
     /// `function` is a `&mut &mut dyn FnMut(TaskRef)`, and `task` is a task that is valid during
     /// the call.
-    unsafe extern "C" fn each(task: *mut bindings::task_struct, function: *mut c_void) {
-        // SAFETY: By the requirements of `each`, both pointers are valid.
+    unsafe extern "C" fn visit_task(task: *mut bindings::task_struct, function: *mut c_void) {
+        // SAFETY: By the requirements of `visit_task`, both pointers are valid.
         unsafe { (*function.cast::<&mut dyn FnMut(TaskRef<'_>)>())(TaskRef::new(task)) }
     }
     let function: *mut &mut dyn FnMut(TaskRef<'_>) = &mut function;
     // SAFETY: The callee uses `function` only during the call.
-    unsafe { helpers::pfc_for_each_task(Some(each), function.cast()) }
+    unsafe { helpers::pfc_visit_all_tasks(Some(visit_task), function.cast()) }
 }
 
 /// Returns the current task. Called in a probe, or with preemption off.
@@ -320,7 +320,7 @@ pub fn find_thread_in_initial_ns(pid: u32) -> Option<ARef<Task>> {
 /// a child of vfork(), the parent owns the address space, which the child shares. Without
 /// `CONFIG_MEMCG` the kernel does not record who owns an address space, and the result is the
 /// leader of the current process.
-pub fn address_space_leader() -> ARef<Task> {
+pub fn current_mm_owner_leader() -> ARef<Task> {
     // SAFETY: The caller is in process context. The callee returns a reference, which the result
     // owns; `Task` is a transparent wrapper of `task_struct`.
     unsafe {
@@ -396,7 +396,7 @@ pub fn current_tid_in_own_namespace() -> u32 {
 
 impl Pid {
     /// Returns the size in bytes of the `struct pid`, which the reference keeps allocated.
-    pub fn bytes(&self) -> usize {
+    pub fn allocated_bytes(&self) -> usize {
         // SAFETY: The id is valid, by the type's invariant.
         unsafe { helpers::pfc_pid_bytes(self.0.as_ptr()) }
     }

@@ -328,7 +328,7 @@ event! {
         // SAFETY: The packet is alive during the call. If `drop_point` returns a place, `skb->dev`
         // is valid.
         at: Option<(PacketDropPoint, &'a Interface)> = unsafe {
-            net::drop_point(skb, why).zip(net::interface(skb))
+            net::drop_point(skb, why).zip(net::packet_interface(skb))
         },
     }
 }

@@ -34,7 +34,7 @@ pub fn read<T: FromBytes>(at: UserPtr) -> Result<T> {
 
 /// Copies an array of `nr` values from user space, in one copy. Returns `EFAULT` or `ENOMEM`. May
 /// sleep. The caller has checked that `nr` is not too large.
-pub fn read_all<T: FromBytes>(address: u64, nr: usize) -> Result<KVVec<T>> {
+pub fn read_array<T: FromBytes>(address: u64, nr: usize) -> Result<KVVec<T>> {
     let mut all = KVVec::with_capacity(nr, GFP_KERNEL_ACCOUNT)?;
     let place = all.spare_capacity_mut().as_mut_ptr();
     let size = nr.wrapping_mul(size_of::<T>());
@@ -50,12 +50,12 @@ pub fn read_all<T: FromBytes>(address: u64, nr: usize) -> Result<KVVec<T>> {
 
 /// Copies a value to user space. Returns `EFAULT` if the memory is not accessible. May sleep.
 pub fn write<T: FromBytes>(at: UserPtr, value: &T) -> Result {
-    write_all(at, core::slice::from_ref(value))
+    write_array(at, core::slice::from_ref(value))
 }
 
 /// Copies an array of values to user space, in one copy. Returns `EFAULT` if the memory is not
 /// accessible. May sleep.
-pub fn write_all<T: FromBytes>(at: UserPtr, all: &[T]) -> Result {
+pub fn write_array<T: FromBytes>(at: UserPtr, all: &[T]) -> Result {
     let bytes = values_as_bytes(all);
     UserSlice::new(at, bytes.len()).writer().write_slice(bytes)
 }

@@ -71,7 +71,7 @@ impl FileOperations for CountersFile {
     /// Inserts the page at the fault's offset: the header page, or a page of counters or of
     /// descriptors. An access at an offset where the device has no page causes SIGBUS.
     fn fault(&self, fault: &PageFault<'_>) -> bindings::vm_fault_t {
-        let _span = stats::timer();
+        let _span = stats::fault_timer();
         match pages::page_frame_number(fault.pgoff) {
             // SAFETY: pfc_vma_readonly() has set up the mapping, and the inserted page lives as
             // long as the module.

@@ -30,7 +30,7 @@ const _: () = assert!(size_of::<RawSpec>() == 32);
 /// # Safety
 ///
 /// `text` is NULL or NUL-terminated, and is valid for `'a`.
-unsafe fn text<'a>(text: *const c_char) -> &'a [u8] {
+unsafe fn c_string_bytes<'a>(text: *const c_char) -> &'a [u8] {
     if text.is_null() {
         return &[];
     }
@@ -56,7 +56,7 @@ unsafe fn text<'a>(text: *const c_char) -> &'a [u8] {
 pub(crate) unsafe extern "C" fn __perf_add(name: *const c_char, owner: ModuleOwner) -> c_int {
     // SAFETY: By the function's requirement `name` is NULL or a C string; it is used during this
     // call only.
-    instances::add(&Spec::counter(unsafe { text(name) }), owner)
+    instances::add(&Spec::counter(unsafe { c_string_bytes(name) }), owner)
 }
 
 /// Adds an instance of any kind (counter, gauge, peak, time, histogram). Called in process context;
@@ -74,21 +74,21 @@ pub(crate) unsafe extern "C" fn __perf_add(name: *const c_char, owner: ModuleOwn
 pub(crate) unsafe extern "C" fn __perf_add_desc(spec: *const RawSpec, owner: ModuleOwner) -> c_int {
     // SAFETY: `spec` is not NULL, and `size` is the first field of every version of the structure.
     if spec.is_null() || unsafe { (*spec).size } as usize != size_of::<RawSpec>() {
-        return instances::log_refused(&[], Error::BadSpec);
+        return instances::log_refused_add(&[], Error::BadSpec);
     }
     // SAFETY: By the function's requirement `spec` is valid, and it has the size of `RawSpec`.
     let raw = unsafe { &*spec };
     // SAFETY: By the function's requirement `name` is NULL or a C string; it is used during this
     // call only.
-    let name = unsafe { text(raw.name) };
+    let name = unsafe { c_string_bytes(raw.name) };
     if raw.reserved != 0 {
-        return instances::log_refused(name, Error::BadSpec);
+        return instances::log_refused_add(name, Error::BadSpec);
     }
     let spec = Spec {
         name,
         // SAFETY: By the function's requirement `help` is NULL or a C string; it is used during
         // this call only.
-        help: unsafe { text(raw.help) },
+        help: unsafe { c_string_bytes(raw.help) },
         kind: raw.kind,
         unit: raw.unit,
         exponent: raw.exponent,

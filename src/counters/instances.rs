@@ -53,7 +53,7 @@ impl RegistryOwner {
         let key = (u64::from_ne_bytes(a), u64::from_ne_bytes(b));
         let registry = RegistryPages::new(layout)
             .and_then(|pages| Registry::new(layout, key, pages))
-            .map_err(to_errno)?;
+            .map_err(to_kernel_error)?;
         *REGISTRY.lock() = Some(registry);
         Ok(Self(()))
     }
@@ -65,7 +65,7 @@ impl Drop for RegistryOwner {
     }
 }
 
-fn to_errno(error: counters_rules::error::Error) -> Error {
+fn to_kernel_error(error: counters_rules::error::Error) -> Error {
     Error::from_errno(error.errno().wrapping_neg())
 }
 
@@ -73,7 +73,7 @@ fn to_errno(error: counters_rules::error::Error) -> Error {
 /// errno; most errors are also reported in the kernel log.
 pub(crate) fn add(spec: &Spec<'_>, owner: ModuleOwner) -> i32 {
     if !preempt::may_sleep() {
-        log(
+        log_driver_error(
             LogKind::Atomic,
             format_args!(
                 "perf_add() called from atomic context; call it where sleeping is allowed"
@@ -103,14 +103,14 @@ pub(crate) fn add(spec: &Spec<'_>, owner: ModuleOwner) -> i32 {
     match added {
         // Instance numbers are below 65536, so the cast does not change the number.
         Ok(instance) => instance as i32,
-        Err(error) => log_refused(spec.name, error),
+        Err(error) => log_refused_add(spec.name, error),
     }
 }
 
 /// Logs why an instance cannot be added, and returns the negative errno.
-pub(crate) fn log_refused(name: &[u8], error: counters_rules::error::Error) -> i32 {
+pub(crate) fn log_refused_add(name: &[u8], error: counters_rules::error::Error) -> i32 {
     let name = BStr::from_bytes(name);
-    log(
+    log_driver_error(
         LogKind::Add,
         format_args!("cannot add {name:?}: {}", error.explanation()),
     );
@@ -157,7 +157,7 @@ pub(crate) fn del(instance: i32) {
         return;
     }
     if !preempt::may_sleep() {
-        return log(
+        return log_driver_error(
             LogKind::Atomic,
             format_args!("perf_del({instance}) called from atomic context; call it where sleeping is allowed"),
         );
@@ -167,7 +167,7 @@ pub(crate) fn del(instance: i32) {
         _ => false,
     };
     if !deleted {
-        log(
+        log_driver_error(
             LogKind::Del,
             format_args!("perf_del({instance}): no such live instance"),
         );
@@ -176,7 +176,7 @@ pub(crate) fn del(instance: i32) {
 
 /// Logs that a driver has called `perf_add()` or `perf_del()` incorrectly. The messages about
 /// drivers are rate-limited, because a driver may repeat the error for each of its devices.
-fn log(line: LogKind, what: core::fmt::Arguments<'_>) {
+fn log_driver_error(line: LogKind, what: core::fmt::Arguments<'_>) {
     if log::may_log(line) {
         pr_notice!("{what}\n");
     }

@@ -50,32 +50,32 @@ const MAX_PENDING_REQUESTS: usize = 32;
 /// entry has failed.
 const ALLOCATION_RETRY_PAUSE_NS: u64 = 1_000_000_000;
 /// State of a bucket whose entry was dropped. A search does not end at a bucket in state
-/// `BUCKET_DELETED`, but goes on to the next bucket.
-const BUCKET_DELETED: u64 = 1;
+/// `BUCKET_TOMBSTONE`, but goes on to the next bucket.
+const BUCKET_TOMBSTONE: u64 = 1;
 /// States of a bucket whose entry was removed but not dropped yet. A search does not find a removed
 /// entry, but a tracepoint probe that found the entry before its removal may still use it. `remove`
-/// sets `BUCKET_REMOVING`; the worker sets `BUCKET_REMOVED` before it waits until the running
+/// sets `BUCKET_REMOVING`; the worker sets `BUCKET_DRAINING` before it waits until the running
 /// probes have returned.
 const BUCKET_REMOVING: u64 = 2;
-const BUCKET_REMOVED: u64 = 3;
-/// A value of [`KeyedCounters::full`]: a line has to be written to the kernel log.
+const BUCKET_DRAINING: u64 = 3;
+/// A value of [`KeyedCounters::full_log_state`]: a line has to be written to the kernel log.
 const LOG_LINE_DUE: u32 = 1;
-/// A value of [`KeyedCounters::full`] and [`KeyedCounters::refused`]: the line was written to the
-/// kernel log.
+/// A value of [`KeyedCounters::full_log_state`] and [`KeyedCounters::refused_log_state`]: the line
+/// was written to the kernel log.
 const LOG_LINE_WRITTEN: u32 = 2;
 
 /// Returns CLOCK_MONOTONIC in nanoseconds. May be called in any context except an NMI.
 #[inline]
-fn now_ns() -> u64 {
+fn monotonic_ns() -> u64 {
     // SAFETY: The caller is not in an NMI, where ktime_get() could wait forever for the clock's
     // seqlock.
     (unsafe { bindings::ktime_get() }) as u64
 }
 
-/// A bucket of the table. `hash` is 0 (free), `BUCKET_DELETED`, `BUCKET_REMOVING`,
-/// `BUCKET_REMOVED`, or the hash of the entry's key.
+/// A bucket of the table. `hash_or_state` is 0 (free), `BUCKET_TOMBSTONE`, `BUCKET_REMOVING`,
+/// `BUCKET_DRAINING`, or the hash of the entry's key.
 struct Bucket<R> {
-    hash: Atomic<u64>,
+    hash_or_state: Atomic<u64>,
     entry: UnsafeCell<*mut Entry<R>>,
 }
 
@@ -88,7 +88,7 @@ struct Entry<R> {
 struct EntryRequest {
     /// 0 if the slot is free, 1 while `key` is being written, otherwise the hash of the complete
     /// `key`.
-    state: Atomic<u64>,
+    hash_or_state: Atomic<u64>,
     key: UnsafeCell<Key>,
 }
 
@@ -104,8 +104,8 @@ struct DeferredObject {
 ///
 /// # Invariants
 ///
-/// - A bucket's `entry` is written before the bucket's `hash` is published. After `hash` was
-///   replaced, one grace period passes before the entry is freed.
+/// - A bucket's `entry` is written before the bucket's `hash_or_state` is published. After
+///   `hash_or_state` was replaced, one grace period passes before the entry is freed.
 /// - Only one thread at a time inserts and removes entries: the holder of the RTNL mutex in a table
 ///   whose entries are added by [`add`](Self::add), or the worker in a table whose entries are
 ///   requested by [`request`](Self::request).
@@ -127,7 +127,7 @@ pub struct KeyedCounters<R> {
     pending: [EntryRequest; MAX_PENDING_REQUESTS],
     /// The number of buckets that have a key, including those whose entry is being removed.
     nr_entries: Atomic<usize>,
-    /// The number of buckets that are in state [`BUCKET_REMOVING`] or [`BUCKET_REMOVED`].
+    /// The number of buckets that are in state [`BUCKET_REMOVING`] or [`BUCKET_DRAINING`].
     nr_removing: Atomic<usize>,
     /// The objects whose entries the worker creates after it has dropped the removed entries,
     /// oldest object first. `nr_deferred` is the length of `deferred_objects`.
@@ -135,12 +135,12 @@ pub struct KeyedCounters<R> {
     nr_deferred: Atomic<usize>,
     /// The number of existing objects that were passed to [`add`](Self::add) and have no entry,
     /// because the table was full or memory was short. Changed with the RTNL mutex held.
-    nr_missing: Atomic<usize>,
+    nr_objects_without_entry: Atomic<usize>,
     /// State of the log line about an object for which the table had no room: 0, [`LOG_LINE_DUE`]
     /// or [`LOG_LINE_WRITTEN`].
-    full: Atomic<u32>,
+    full_log_state: Atomic<u32>,
     /// State of the log line about an entry that could not be created: 0 or [`LOG_LINE_WRITTEN`].
-    refused: Atomic<u32>,
+    refused_log_state: Atomic<u32>,
     /// A time in nanoseconds of CLOCK_MONOTONIC, before which no entry is requested. Set when an
     /// entry could not be allocated.
     no_requests_before_ns: Atomic<u64>,
@@ -169,7 +169,7 @@ impl<R: Send + Sync> KeyedCounters<R> {
         let mut buckets = KVVec::with_capacity(NR_BUCKETS, GFP_KERNEL)?;
         for _ in 0..NR_BUCKETS {
             let bucket = Bucket {
-                hash: Atomic::new(0),
+                hash_or_state: Atomic::new(0),
                 entry: UnsafeCell::new(null_mut()),
             };
             buckets.push(bucket, GFP_KERNEL)?;
@@ -187,7 +187,7 @@ impl<R: Send + Sync> KeyedCounters<R> {
                 buckets,
                 pending: [const {
                     EntryRequest {
-                        state: Atomic::new(0),
+                        hash_or_state: Atomic::new(0),
                         key: UnsafeCell::new(Key::NONE),
                     }
                 }; MAX_PENDING_REQUESTS],
@@ -195,9 +195,9 @@ impl<R: Send + Sync> KeyedCounters<R> {
                 nr_removing: Atomic::new(0),
                 deferred_objects: UnsafeCell::new(KVVec::new()),
                 nr_deferred: Atomic::new(0),
-                nr_missing: Atomic::new(0),
-                full: Atomic::new(0),
-                refused: Atomic::new(0),
+                nr_objects_without_entry: Atomic::new(0),
+                full_log_state: Atomic::new(0),
+                refused_log_state: Atomic::new(0),
                 no_requests_before_ns: Atomic::new(0),
                 _values: PhantomData,
             },
@@ -226,7 +226,7 @@ impl<R: Send + Sync> KeyedCounters<R> {
         for bucket in self.probe_sequence(key) {
             // Pairs with the release in `insert`: a search that sees the hash of an entry sees the
             // complete entry.
-            let hash = bucket.hash.load(Acquire);
+            let hash = bucket.hash_or_state.load(Acquire);
             if hash == 0 {
                 break;
             }
@@ -256,14 +256,15 @@ impl<R: Send + Sync> KeyedCounters<R> {
         self.nr_entries.load(Relaxed) < MAX_ENTRIES
             && self
                 .probe_sequence(key)
-                .any(|bucket| bucket.hash.load(Relaxed) <= BUCKET_DELETED)
+                .any(|bucket| bucket.hash_or_state.load(Relaxed) <= BUCKET_TOMBSTONE)
     }
 
     /// Asks the worker to log that the table had no free bucket for an object. May be called in any
     /// context except an NMI, but not under a run-queue lock.
     #[cold]
     fn request_table_full_log(&self) {
-        if self.full.load(Relaxed) == 0 && self.full.cmpxchg(0, LOG_LINE_DUE, Relaxed).is_ok() {
+        let state = &self.full_log_state;
+        if state.load(Relaxed) == 0 && state.cmpxchg(0, LOG_LINE_DUE, Relaxed).is_ok() {
             // SAFETY: `new` has initialised the work.
             unsafe { helpers::pfc_work_queue(self.work.get()) };
         }
@@ -273,7 +274,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
     /// NMI, but not under a run-queue lock.
     #[inline]
     pub fn request(&self, key: &Key) {
-        if self.find_entry(key).is_ok() || now_ns() < self.no_requests_before_ns.load(Relaxed) {
+        if self.find_entry(key).is_ok() || monotonic_ns() < self.no_requests_before_ns.load(Relaxed)
+        {
             return;
         }
         // Without a free bucket the worker could not insert the entry, so the entry is not
@@ -284,15 +286,16 @@ impl<R: Send + Sync> KeyedCounters<R> {
         for pending in &self.pending {
             // Pairs with the release in `run`: if the slot is free, the worker has already read the
             // slot's last key.
-            match pending.state.load(Acquire) {
+            match pending.hash_or_state.load(Acquire) {
                 hash if hash == key.hash => return,
                 // `Full` ordering: pairs with the cmpxchg of concurrent calls of `request`. Only
                 // the call whose cmpxchg succeeds takes this slot of `pending`.
-                0 if pending.state.cmpxchg(0, 1, Full).is_ok() => {
-                    // SAFETY: While `state` is 1, only the caller that has set it accesses `key`.
+                0 if pending.hash_or_state.cmpxchg(0, 1, Full).is_ok() => {
+                    // SAFETY: While `hash_or_state` is 1, only the caller that has set it accesses
+                    // `key`.
                     unsafe { pending.key.get().write(*key) };
                     // Pairs with the worker's acquire in `run`: the worker reads the complete key.
-                    pending.state.store(key.hash, Release);
+                    pending.hash_or_state.store(key.hash, Release);
                     // SAFETY: `new` has initialised the work.
                     unsafe { helpers::pfc_work_queue(self.work.get()) };
                     return;
@@ -325,7 +328,7 @@ impl<R: Send + Sync> KeyedCounters<R> {
             self.defer_entry_creation(key, name)
         };
         if added.is_err() {
-            self.nr_missing.add(1, Relaxed);
+            self.nr_objects_without_entry.add(1, Relaxed);
         }
     }
 
@@ -352,7 +355,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
 
     /// Returns whether some objects have no entry and the table has room for at least one of them.
     fn has_room_for_missing(&self) -> bool {
-        self.nr_missing.load(Relaxed) != 0 && self.nr_entries.load(Relaxed) < MAX_ENTRIES
+        self.nr_objects_without_entry.load(Relaxed) != 0
+            && self.nr_entries.load(Relaxed) < MAX_ENTRIES
     }
 
     /// Creates the entries of the objects in `deferred_objects`, and then, if the table has room,
@@ -374,7 +378,7 @@ impl<R: Send + Sync> KeyedCounters<R> {
         let deferred = unsafe { &mut *self.deferred_objects.get() };
         for DeferredObject { key, name } in deferred.drain_all() {
             if self.try_insert(&key, &name).is_err() {
-                self.nr_missing.add(1, Relaxed);
+                self.nr_objects_without_entry.add(1, Relaxed);
             }
         }
         self.nr_deferred.store(0, Relaxed);
@@ -383,7 +387,7 @@ impl<R: Send + Sync> KeyedCounters<R> {
         }
         if let Some(add_existing_objects) = self.add_existing_objects {
             // `add_existing_objects` counts again all objects that remain without an entry.
-            self.nr_missing.store(0, Relaxed);
+            self.nr_objects_without_entry.store(0, Relaxed);
             add_existing_objects(self, &rtnl);
         }
     }
@@ -404,7 +408,11 @@ impl<R: Send + Sync> KeyedCounters<R> {
         match (self.create)(name) {
             Ok(value) => self.insert(key, Some(value)),
             Err(error) => {
-                if self.refused.cmpxchg(0, LOG_LINE_WRITTEN, Relaxed).is_ok() {
+                if self
+                    .refused_log_state
+                    .cmpxchg(0, LOG_LINE_WRITTEN, Relaxed)
+                    .is_ok()
+                {
                     kernel::pr_notice!(
                         "cannot add counters for {}, first for {} {} (error {}); those without are counted together\n",
                         self.plural_noun,
@@ -435,14 +443,14 @@ impl<R: Send + Sync> KeyedCounters<R> {
         for bucket in self.probe_sequence(key) {
             // Pairs with the worker's release in `drop_removed`: the worker has already read the
             // bucket's previous entry.
-            let hash = bucket.hash.load(Acquire);
-            if hash <= BUCKET_DELETED {
+            let hash = bucket.hash_or_state.load(Acquire);
+            if hash <= BUCKET_TOMBSTONE {
                 // SAFETY: No search reads the `entry` of a bucket without a published hash, and the
                 // worker has waited for earlier readers of `entry`.
                 unsafe { bucket.entry.get().write(entry) };
                 // Pairs with the acquire in `find_entry`: a search that sees the hash sees the
                 // complete entry.
-                bucket.hash.store(key.hash, Release);
+                bucket.hash_or_state.store(key.hash, Release);
                 self.nr_entries.add(1, Relaxed);
                 return Ok(());
             }
@@ -470,26 +478,27 @@ impl<R: Send + Sync> KeyedCounters<R> {
             }
         }
         for bucket in self.probe_sequence(key) {
-            if bucket.hash.load(Relaxed) != key.hash {
+            if bucket.hash_or_state.load(Relaxed) != key.hash {
                 continue;
             }
             // SAFETY: Only the holder of the RTNL mutex writes entries of this table, by the type's
             // invariant.
             let entry = unsafe { bucket.entry.get().read() };
             // SAFETY: The pointer is null or points to an entry that is not dropped: the worker
-            // drops only the entries of buckets in state `BUCKET_REMOVED`.
+            // drops only the entries of buckets in state `BUCKET_DRAINING`.
             if unsafe { entry.as_ref() }.is_some_and(|entry| entry.key != *key) {
                 continue;
             }
             self.nr_removing.add(1, Relaxed);
-            bucket.hash.store(BUCKET_REMOVING, Relaxed);
+            bucket.hash_or_state.store(BUCKET_REMOVING, Relaxed);
             // SAFETY: `new` has initialised the work.
             unsafe { helpers::pfc_work_queue(self.work.get()) };
             return;
         }
         // The object has no entry.
-        let nr_missing = self.nr_missing.load(Relaxed);
-        self.nr_missing.store(nr_missing.saturating_sub(1), Relaxed);
+        let nr = self.nr_objects_without_entry.load(Relaxed);
+        self.nr_objects_without_entry
+            .store(nr.saturating_sub(1), Relaxed);
     }
 
     /// Waits once until all running tracepoint probes have returned, and then drops the removed
@@ -502,14 +511,14 @@ impl<R: Send + Sync> KeyedCounters<R> {
         }
         for bucket in &self.buckets {
             let _ = bucket
-                .hash
-                .cmpxchg(BUCKET_REMOVING, BUCKET_REMOVED, Relaxed);
+                .hash_or_state
+                .cmpxchg(BUCKET_REMOVING, BUCKET_DRAINING, Relaxed);
         }
         // SAFETY: The worker is in process context, and holds no lock for which a probe could wait.
         unsafe { helpers::pfc_tracepoint_sync() };
-        let is_removed = |bucket: &&Bucket<R>| bucket.hash.load(Relaxed) == BUCKET_REMOVED;
+        let is_removed = |b: &&Bucket<R>| b.hash_or_state.load(Relaxed) == BUCKET_DRAINING;
         for bucket in self.buckets.iter().filter(is_removed) {
-            // SAFETY: In state `BUCKET_REMOVED` only the worker accesses the entry.
+            // SAFETY: In state `BUCKET_DRAINING` only the worker accesses the entry.
             let entry = unsafe { bucket.entry.get().read() };
             if let Some(entry) = NonNull::new(entry) {
                 // SAFETY: The pointer is from `into_raw` in `insert`. No search finds a removed
@@ -518,7 +527,7 @@ impl<R: Send + Sync> KeyedCounters<R> {
             }
             // Pairs with the acquire in `insert`: the worker has read the bucket's `entry` before
             // `insert` writes a new one.
-            bucket.hash.store(BUCKET_DELETED, Release);
+            bucket.hash_or_state.store(BUCKET_TOMBSTONE, Release);
             self.nr_entries.add(usize::MAX, Relaxed);
             self.nr_removing.add(usize::MAX, Relaxed);
         }
@@ -538,23 +547,24 @@ impl<R: Send + Sync> KeyedCounters<R> {
         this.create_deferred_entries();
         for pending in &this.pending {
             // Pairs with the release in `request`: the worker reads the complete key.
-            if pending.state.load(Acquire) <= 1 {
+            if pending.hash_or_state.load(Acquire) <= 1 {
                 continue;
             }
-            // SAFETY: The slot holds a complete key, which is not written again until `state` is 0.
+            // SAFETY: The slot holds a complete key, which is not written again until
+            // `hash_or_state` is 0.
             let key = unsafe { pending.key.get().read() };
             if this.find_entry(&key).is_err() {
                 if this.try_insert(&key, &key) == Err(ENOMEM) {
-                    this.no_requests_before_ns
-                        .store(now_ns().saturating_add(ALLOCATION_RETRY_PAUSE_NS), Relaxed);
+                    let end_ns = monotonic_ns().saturating_add(ALLOCATION_RETRY_PAUSE_NS);
+                    this.no_requests_before_ns.store(end_ns, Relaxed);
                 }
             }
             // Pairs with the acquire in `request`: the worker has read the key before `request`
             // writes a new one.
-            pending.state.store(0, Release);
+            pending.hash_or_state.store(0, Release);
         }
         if this
-            .full
+            .full_log_state
             .cmpxchg(LOG_LINE_DUE, LOG_LINE_WRITTEN, Relaxed)
             .is_ok()
         {
@@ -576,7 +586,7 @@ impl<R> Drop for KeyedCounters<R> {
         for bucket in &self.buckets {
             // SAFETY: `&mut self` and the cancelled work exclude all other accesses.
             let entry = unsafe { bucket.entry.get().read() };
-            if bucket.hash.load(Relaxed) > BUCKET_DELETED && !entry.is_null() {
+            if bucket.hash_or_state.load(Relaxed) > BUCKET_TOMBSTONE && !entry.is_null() {
                 // SAFETY: The pointer is from `into_raw` in `insert`, and is dropped once.
                 drop(unsafe { KBox::from_raw(entry) });
             }

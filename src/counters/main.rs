@@ -61,11 +61,11 @@ module! {
 struct PerfCounters {
     _devices: device::Devices,
     _cpus: base::hotplug::HotplugRegistration<instances::Hotplug>,
-    _users: base::account::UserAccountsFile,
+    _user_accounts_file: base::account::UserAccountsFile,
     _stats: stats::FaultStats,
     _modules: owner::ModuleUnloadNotifier,
     _registry: instances::RegistryOwner,
-    _rights: base::access::ProcfsMount,
+    _procfs_mount: base::access::PrivateProcfsMount,
 }
 
 impl kernel::Module for PerfCounters {
@@ -81,9 +81,9 @@ impl kernel::Module for PerfCounters {
             _registry: registry,
             _modules: modules,
             _stats: stats,
-            _rights: base::access::ProcfsMount::mount()?,
+            _procfs_mount: base::access::PrivateProcfsMount::mount()?,
             _cpus: base::hotplug::HotplugRegistration::register()?,
-            _users: base::account::UserAccountsFile::create(),
+            _user_accounts_file: base::account::UserAccountsFile::create(),
             _devices: device::Devices::register()?,
         };
         device::MODULE_READY.set();

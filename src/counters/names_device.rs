@@ -82,8 +82,8 @@ fn generate_text_at_once() -> Result<NamesTextBuilder> {
         let registry = REGISTRY.lock();
         let registry = registry.as_ref().ok_or(ENODEV)?;
         if registry.nr_slots() <= nr_slots {
-            text.head(registry)?;
-            text.lines(registry, 1..registry.nr_slots())?;
+            text.push_first_line(registry)?;
+            text.push_instance_lines(registry, 1..registry.nr_slots())?;
             return Ok(text);
         }
         nr_slots = registry.nr_slots();
@@ -101,7 +101,7 @@ fn generate_text_in_parts() -> Result<Option<NamesTextBuilder>> {
         let registry = registry.as_ref().ok_or(ENODEV)?;
         let now = registry.store().header().generation().read_begin();
         match generation {
-            None => text.head(registry)?,
+            None => text.push_first_line(registry)?,
             Some(begun) if begun != now => return Ok(None),
             Some(_) => {}
         }
@@ -109,7 +109,7 @@ fn generate_text_in_parts() -> Result<Option<NamesTextBuilder>> {
         let end = at
             .saturating_add(MAX_INSTANCES_PER_LOCK_HOLD)
             .min(registry.nr_slots());
-        text.lines(registry, at..end)?;
+        text.push_instance_lines(registry, at..end)?;
         if end == registry.nr_slots() {
             return Ok(Some(text));
         }
@@ -148,8 +148,8 @@ impl NamesTextBuilder {
         Ok((text, charge))
     }
 
-    /// Writes the first line of the text, with the generation of the registry and the boot ID.
-    fn head(&mut self, registry: &Registry<RegistryPages>) -> Result {
+    /// Appends the first line of the text, with the generation of the registry and the boot ID.
+    fn push_first_line(&mut self, registry: &Registry<RegistryPages>) -> Result {
         let header = registry.store().header();
         let generation = header.generation().read_begin();
         write!(self, "# perfcounters generation {generation} boot_id ").map_err(|_| ENOMEM)?;
@@ -159,8 +159,12 @@ impl NamesTextBuilder {
         self.push(b"\n")
     }
 
-    /// Writes a line for each live or dormant instance in the range `instances`.
-    fn lines(&mut self, registry: &Registry<RegistryPages>, instances: Range<u32>) -> Result {
+    /// Appends a line for each live or dormant instance in the range `instances`.
+    fn push_instance_lines(
+        &mut self,
+        registry: &Registry<RegistryPages>,
+        instances: Range<u32>,
+    ) -> Result {
         for instance in instances {
             let desc = registry.store().desc(instance);
             let state = match desc.state {

@@ -12,7 +12,7 @@ use core::ptr::NonNull;
 
 use counters_rules::abi::{self, Desc, Header, ONLINE_OFFSET};
 use counters_rules::error::Error;
-use counters_rules::layout::{Layout, Page as FilePage, DESCS_PER_PAGE};
+use counters_rules::layout::{FilePage, Layout, DESCS_PER_PAGE};
 use counters_rules::registry::{RegistryStore, NR_HASH_BUCKETS};
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::VVec;
@@ -32,17 +32,17 @@ use base::{clock, cpu, random};
 
 /// The values that page faults of `/dev/perfcounters` need, which are set once, when the module is
 /// loaded.
-struct MapLayout {
+struct FaultLayout {
     /// The positions of all pages in the file `/dev/perfcounters`.
     layout: Layout,
     /// The kernel address of the header page.
-    header: usize,
+    header_address: usize,
     /// The kernel address of a page of zeros, which user space sees in place of the counters of
     /// CPUs that are not possible.
-    zero_page: usize,
+    zero_page_address: usize,
 }
 
-static MAP_LAYOUT: SetOnce<MapLayout> = SetOnce::new();
+static FAULT_LAYOUT: SetOnce<FaultLayout> = SetOnce::new();
 
 /// The memory of the registry of counter instances.
 pub(crate) struct RegistryPages {
@@ -50,7 +50,7 @@ pub(crate) struct RegistryPages {
     layout: Layout,
     /// Page 0 of `/dev/perfcounters`, which contains the header.
     header: HeaderPage,
-    /// The page of zeros at [`MapLayout::zero_page`].
+    /// The page of zeros at [`FaultLayout::zero_page_address`].
     _zero_page: Page,
     /// The per-CPU memory of the counters.
     chunks: VVec<Chunk>,
@@ -63,12 +63,12 @@ pub(crate) struct RegistryPages {
     next: VVec<u16>,
     /// The owner of each instance, and the time when the instance was last deleted. The list has
     /// one element for each descriptor in `descs`.
-    instances: VVec<InstanceState>,
+    instances: VVec<InstancePrivateData>,
 }
 
 /// Data about an instance that user space does not see in its descriptor.
 #[derive(Clone, Copy)]
-struct InstanceState {
+struct InstancePrivateData {
     /// The RCU grace period that began when the instance was last deleted. The instance cannot be
     /// added again before the grace period `deletion_grace_period` is over.
     deletion_grace_period: GracePeriod,
@@ -101,7 +101,7 @@ impl RegistryPages {
             pages_per_chunk: layout.pages_per_chunk(),
             max_instances: abi::MAX_INSTANCES,
             flags: abi::F_ATOMIC64,
-            counters_offset: layout.offset(0, 0),
+            counters_offset: layout.slot_offset(0, 0),
             desc_offset: abi::DESC_OFFSET,
             desc_size: core::mem::size_of::<Desc>() as u32,
             possible_offset: abi::POSSIBLE_OFFSET,
@@ -112,12 +112,12 @@ impl RegistryPages {
             ..Header::default()
         });
         for cpu in cpu::possible_cpus() {
-            header.set_cpu(abi::POSSIBLE_OFFSET, cpu, true);
+            header.set_cpu_bit(abi::POSSIBLE_OFFSET, cpu, true);
         }
-        MAP_LAYOUT.populate(MapLayout {
+        FAULT_LAYOUT.populate(FaultLayout {
             layout,
-            header: header.0.address(),
-            zero_page: nobody.address(),
+            header_address: header.0.address(),
+            zero_page_address: nobody.address(),
         });
         Ok(Self {
             layout,
@@ -162,7 +162,7 @@ impl RegistryPages {
             let page = Page::new().ok_or(Error::NoMemory)?;
             let address = page.address();
             let lives = (self.descs.len() + 1) * DESCS_PER_PAGE as usize;
-            let unborn = InstanceState {
+            let unborn = InstancePrivateData {
                 deletion_grace_period: GracePeriod::already_over(),
                 owner: ModuleOwner::NONE,
             };
@@ -190,7 +190,7 @@ impl RegistryPages {
                 .reserve(1, GFP_KERNEL)
                 .map_err(|_| Error::NoMemory)?;
             if first == 0 {
-                set_seqflag(&chunk);
+                set_seqflag_pointer(&chunk);
             }
             for page in 0..per_chunk {
                 tables::SLOT_PAGE_ADDRESSES.publish((first + page) as usize, chunk.page(page));
@@ -258,11 +258,11 @@ impl RegistryStore for RegistryPages {
         self.deletion_grace_period(instance).is_over()
     }
 
-    fn zero(&mut self, instance: u32, nr_slots: u16) {
+    fn zero_slots(&mut self, instance: u32, nr_slots: u16) {
         for slot in instance..instance.saturating_add(u32::from(nr_slots)) {
             let address = tables::slot_address(slot);
             for cpu in cpu::possible_cpus() {
-                zero(address, cpu);
+                zero_slot(address, cpu);
             }
         }
     }
@@ -272,14 +272,14 @@ impl RegistryStore for RegistryPages {
     }
 
     fn begin_change(&mut self) {
-        self.header.generation().begin();
+        self.header.generation().begin_change();
     }
 
     fn end_change(&mut self) {
-        self.header.generation().end();
+        self.header.generation().end_change();
     }
 
-    fn now_ns(&self) -> u64 {
+    fn realtime_ns(&self) -> u64 {
         clock::realtime_ns()
     }
 }
@@ -296,9 +296,9 @@ fn zeroed_instance_numbers(count: u32) -> Result<VVec<u16>, Error> {
 /// Returns the page frame number of a page of `/dev/perfcounters`, or `None` if the page does not
 /// exist. Called by page faults, so this function takes no lock.
 pub(crate) fn page_frame_number(pgoff: u64) -> Option<usize> {
-    let fixed = MAP_LAYOUT.as_ref()?;
+    let fixed = FAULT_LAYOUT.as_ref()?;
     match fixed.layout.page(pgoff)? {
-        FilePage::Header => Some(page::page_frame_number(fixed.header)),
+        FilePage::Header => Some(page::page_frame_number(fixed.header_address)),
         FilePage::Descs(n) => match tables::DESC_PAGE_ADDRESSES.get(n as usize) {
             0 => None,
             address => Some(page::page_frame_number(address)),
@@ -311,7 +311,9 @@ pub(crate) fn page_frame_number(pgoff: u64) -> Option<usize> {
                 .wrapping_add(page);
             match tables::SLOT_PAGE_ADDRESSES.get(index as usize) {
                 0 => None,
-                _ if !cpu::is_possible(cpu) => Some(page::page_frame_number(fixed.zero_page)),
+                _ if !cpu::is_possible(cpu) => {
+                    Some(page::page_frame_number(fixed.zero_page_address))
+                }
                 address => Some(counter_page_frame_number(address, cpu)),
             }
         }
@@ -384,7 +386,7 @@ impl HeaderPage {
 
     /// Sets or clears a CPU's bit in the bitmap at `offset`. Calls are serialised: until the end of
     /// module init, module init is the only caller; later callers hold the CPU hotplug lock.
-    pub(crate) fn set_cpu(&self, offset: u32, cpu: u32, on: bool) {
+    pub(crate) fn set_cpu_bit(&self, offset: u32, cpu: u32, on: bool) {
         let word = self.word(offset as usize + (cpu / 64) as usize * 8);
         let bit = 1u64 << (cpu % 64);
         let old = word.load_relaxed();
@@ -393,7 +395,7 @@ impl HeaderPage {
 
     /// Sets or clears a CPU's bit in the bitmap of online CPUs.
     pub(crate) fn set_online(&self, cpu: u32, on: bool) {
-        self.set_cpu(ONLINE_OFFSET, cpu, on);
+        self.set_cpu_bit(ONLINE_OFFSET, cpu, on);
     }
 }
 
@@ -456,7 +458,7 @@ impl Drop for Chunk {
 /// Sets `perf_counter_seqflag`, the per-CPU pointer with which C and Rust drivers access the
 /// sequence word (seqflag) of their CPU. The seqflag is the first slot of the first chunk, which is
 /// `chunk`. Called before any driver can be loaded.
-fn set_seqflag(chunk: &Chunk) {
+fn set_seqflag_pointer(chunk: &Chunk) {
     // SAFETY: Only module init calls this function. No driver can use `perf_counter_seqflag` yet.
     unsafe { helpers::perf_counter_seqflag = chunk.page(0) as *mut u64 }
 }
@@ -472,7 +474,7 @@ fn counter_page_frame_number(page: usize, cpu: u32) -> usize {
 /// Sets the value of a slot on `cpu` to zero. `address` is the slot's per-CPU address. No update of
 /// the slot is running: its instance is not live, and the registry has waited for all updates that
 /// began while the instance was live.
-fn zero(address: usize, cpu: u32) {
+fn zero_slot(address: usize, cpu: u32) {
     let slot = cpu::word_address_on_cpu(address as *mut i64, cpu);
     // SAFETY: The slot is within a chunk, and its CPU is possible. The access is volatile, as user
     // space may read the slot at the same time.

@@ -94,7 +94,7 @@ impl InstanceSpec {
     ///
     /// Returns the errors of `perf_add_desc()`, or `ENOMEM`.
     #[inline]
-    pub fn add(&self, name: fmt::Arguments<'_>) -> Result<Instance> {
+    pub fn add_instance(&self, name: fmt::Arguments<'_>) -> Result<Instance> {
         let name = CString::try_from_fmt(name)?;
         Instance::try_add(&CounterSpec {
             name: &name,

@@ -46,6 +46,6 @@ impl FaultStats {
 
 /// Counts a page fault, and measures the time until the returned timer is dropped.
 #[inline(always)]
-pub(crate) fn timer() -> CostTimer<2> {
+pub(crate) fn fault_timer() -> CostTimer<2> {
     MODULE_STATS.count_and_time(0, 1)
 }

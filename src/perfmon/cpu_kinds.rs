@@ -21,7 +21,7 @@ use perfmon_rules::register_map::Register;
 pub(crate) use crate::helpers::CpuKind;
 use crate::msr::{self, ReservedMsrs};
 use crate::per_cpu;
-use crate::pmu_description::{text, Description};
+use crate::pmu_description::{printable_name, PmuDescription};
 use base::{cpu, cpuid};
 
 impl CpuKind {
@@ -29,7 +29,7 @@ impl CpuKind {
     /// The `id` of the result is 0.
     ///
     /// Context: interrupts off, or the CPU's hotplug thread.
-    pub(crate) fn detect_on_this_cpu(description: &Description) -> Self {
+    pub(crate) fn detect_on_this_cpu(description: &PmuDescription) -> Self {
         let has = |rows: &mut dyn Iterator<Item = Register>| {
             // zip() is used instead of enumerate(), which can panic when its counter overflows.
             rows.zip(0..u64::BITS).fold(0, |bits, (row, n)| {
@@ -55,7 +55,7 @@ impl CpuKind {
     }
 
     /// Returns whether the CPU has none of the registers in the description of the hardware PMU.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub(crate) fn has_no_registers(&self) -> bool {
         self.registers().is_none()
     }
 
@@ -94,7 +94,7 @@ pub(crate) fn iter() -> impl Iterator<Item = (u32, CpuKind)> {
 /// Returns a bit mask of the hardware PMDs that some CPUs have and other CPUs lack. CPUs without
 /// any PMU register are ignored.
 pub(crate) fn hardware_pmds_of_some_cpus() -> u64 {
-    let each = iter().filter(|(_, kind)| !kind.is_empty());
+    let each = iter().filter(|(_, kind)| !kind.has_no_registers());
     let (some, every) = each.fold((0, u64::MAX), |(some, every), (_, kind)| {
         (some | kind.pmds, every & kind.pmds)
     });
@@ -108,7 +108,7 @@ pub(crate) fn hardware_pmds_of_some_cpus() -> u64 {
 ///
 /// Returns `ENODEV` if one of the registers exists on no CPU, or if a counter does not keep a
 /// written value, as in a virtual machine without a PMU. Returns `ENOMEM` if memory is short.
-pub(crate) fn detect_cpu_kinds(new: &Description, last: &mut u32) -> Result {
+pub(crate) fn detect_cpu_kinds(new: &PmuDescription, last: &mut u32) -> Result {
     let controls = new.pmc_rows().filter(Register::exists);
     // If perf has reserved the control registers, do not test whether the counters keep written
     // values: perf is using the counters, so they exist and work.
@@ -118,7 +118,7 @@ pub(crate) fn detect_cpu_kinds(new: &Description, last: &mut u32) -> Result {
         Err(error) => return Err(error),
     };
     let mut hold = true;
-    cpuid::call_on_each_cpu(&mut || {
+    cpuid::call_on_each_cpu_in_turn(&mut || {
         let kind = CpuKind::detect_on_this_cpu(new);
         if let Some(reserved) = &reserved {
             let mut counters = new.pmd_rows().zip(0..u64::BITS);
@@ -156,14 +156,14 @@ pub(crate) fn set_this_cpu_kind(kind: CpuKind, last: &mut u32) {
 
 /// Logs each CPU that has none of the PMU registers. If the CPUs that have PMU registers are of
 /// different kinds, logs this as well.
-pub(crate) fn log_cpu_kinds(pmu: &Description) {
+pub(crate) fn log_cpu_kinds(pmu: &PmuDescription) {
     let mut nr = 0u32;
     for (cpu, kind) in iter() {
-        nr = nr.wrapping_add(u32::from(!kind.is_empty()));
-        if kind.is_empty() {
+        nr = nr.wrapping_add(u32::from(!kind.has_no_registers()));
+        if kind.has_no_registers() {
             pr_info!(
                 "{}: CPUID describes no counters of CPU {}; hardware events are not counted there\n",
-                text(pmu.name()),
+                printable_name(pmu.name()),
                 cpu
             );
         }
@@ -173,7 +173,7 @@ pub(crate) fn log_cpu_kinds(pmu: &Description) {
         pr_info!(
             "{}: CPUs differ: a context counts only on CPUs with all of its registers; see \
              /proc/perfmon_map\n",
-            text(pmu.name())
+            printable_name(pmu.name())
         );
     }
 }
@@ -191,19 +191,19 @@ pub(crate) fn clear_cpu_kinds() {
 #[derive(Default)]
 pub(crate) struct CpuFit {
     /// The core type on which the context counts (`ctx_core`); 0: any core type.
-    pub(crate) core: u32,
+    pub(crate) core_type: u32,
     /// The hardware registers that a CPU needs to count with every event set of the context.
     pub(crate) required_registers: RegisterMask,
     /// The `id` of the kind of the last CPU on which the context looked for its registers. `None`
     /// if this CPU lacked one of the registers in `required_registers`, or if no CPU has been
     /// checked since `required_registers` was set.
     pub(crate) fitting_kind_id: Option<u32>,
-    /// The run time of the context's thread when `time` was last updated. `None` unless the thread
-    /// is on a CPU that lacks registers in `required_registers`.
+    /// The run time of the context's thread when `unfit_time_ns` was last updated. `None` unless
+    /// the thread is on a CPU that lacks registers in `required_registers`.
     pub(crate) last_run_time_ns: Option<u64>,
     /// Nanoseconds for which the thread ran on CPUs that lack registers in `required_registers`
     /// while the context was started.
-    pub(crate) time: u64,
+    pub(crate) unfit_time_ns: u64,
 }
 
 impl CpuFit {
@@ -215,14 +215,14 @@ impl CpuFit {
 
     /// Stops measuring the run time of the thread. Called when the context can count again, and
     /// when it is stopped: the thread may move to another CPU before the context is started again.
-    pub(crate) fn stop(&mut self) {
+    pub(crate) fn stop_measuring(&mut self) {
         self.last_run_time_ns = None;
     }
 
     /// Resets the measured times. Called when the context is detached.
     pub(crate) fn reset(&mut self) {
-        self.stop();
-        self.time = 0;
+        self.stop_measuring();
+        self.unfit_time_ns = 0;
     }
 
     /// Returns whether the context's thread is on a CPU that lacks registers of the context.

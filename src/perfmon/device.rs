@@ -2,8 +2,8 @@
 
 //! The device `/dev/perfmon`: the private data of its open files, the file operations, and the
 //! mappings. The file operations copy structures from and to user space, and call the functions of
-//! [`Context`]. A program maps the sampling buffer, and the self page of a thread's context. Mapping
-//! the self page also permits RDPMC in the process.
+//! [`Context`]. A program maps the sampling buffer, and the self page of a thread's context.
+//! Mapping the self page also permits RDPMC in the process.
 
 #![expect(
     unsafe_code,
@@ -30,7 +30,7 @@ use perfmon_rules::abi::{
 };
 use perfmon_rules::error::Error;
 use perfmon_rules::register_map::{kind, Scope};
-use perfmon_rules::registers::{check_pmc, SHORT};
+use perfmon_rules::registers::{check_pmc, REGFL_SHORT};
 use protocols::ring::TAIL_OFFSET;
 use protocols::self_page::SELF_PAGE_FILE_OFFSET;
 use protocols::structure::FromBytes;
@@ -39,10 +39,10 @@ use crate::contexts::context::{Context, ContextConfig};
 use crate::formats::{self, FormatId};
 use crate::helpers;
 use crate::pmus::{self, to_kernel_error};
-use crate::sample_buffer::{self, Buffer, SamplingMemory};
+use crate::sample_buffer::{self, SampleBuffer, SamplingMemory};
 use crate::stats::{self, PerfmonStatistic};
 use base::device::{Device, FileOperationTables, FileOperations, ModuleReady, PageFault, Vma};
-use base::user_memory::{read, read_all, values_as_bytes, write, write_all};
+use base::user_memory::{read, read_array, values_as_bytes, write, write_array};
 use base::{access, clock, random};
 
 /// Set at the end of module init, after the last step that can fail. Until `MODULE_READY` is set,
@@ -99,15 +99,15 @@ impl FileOperations for PerfmonFile {
 
     fn ioctl(&self, _: &LocalFile, command: u32, arg: UserPtr) -> Result {
         if command == abi::CREATE {
-            return create(self, read(arg)?, None);
+            return create_context(self, read(arg)?, None);
         }
         if command == abi::CREATE_FORMAT {
             let create_arg: Create = read(arg)?;
-            return create(self, create_arg.ctx, Some(&create_arg));
+            return create_context(self, create_arg.ctx, Some(&create_arg));
         }
         let context = || {
             self.context()
-                .and_then(|context| context.recheck_now().map(|()| context))
+                .and_then(|context| context.recheck_permission_if_stale().map(|()| context))
         };
         match command {
             abi::WRITE_PMCS => write_pmcs(&*context()?, read(arg)?),
@@ -138,7 +138,7 @@ impl FileOperations for PerfmonFile {
             abi::READ_RUNS => read_runs(&*context()?, read(arg)?),
             abi::RESTART => {
                 let context = context()?;
-                context.check_may_block_thread()?;
+                context.recheck_block_permission()?;
                 context.restart()
             }
             abi::PAUSE => match read::<u32>(arg)? {
@@ -154,7 +154,7 @@ impl FileOperations for PerfmonFile {
     /// file is nonblocking.
     fn read(&self, file: &LocalFile, mut to: UserSliceWriter, _: &mut i64) -> Result<usize> {
         let context = self.context()?;
-        context.recheck_now()?;
+        context.recheck_permission_if_stale()?;
         let waits = file.flags() & bindings::O_NONBLOCK == 0;
         if to.len() < size_of::<Message>() {
             return Err(EINVAL);
@@ -166,10 +166,10 @@ impl FileOperations for PerfmonFile {
             if !waits {
                 return Err(EAGAIN);
             }
-            context.notifier.wait(|| context.has_message())?;
+            context.deferral.wait(|| context.has_message())?;
         };
         to.write_slice(values_as_bytes(from_ref(&message)))
-            .inspect_err(|_| context.put_back(&message))?;
+            .inspect_err(|_| context.put_back_message(&message))?;
         Ok(size_of::<Message>())
     }
 
@@ -183,7 +183,7 @@ impl FileOperations for PerfmonFile {
             return bindings::POLLERR;
         };
         // SAFETY: The context lives as long as its file is open.
-        unsafe { context.notifier.poll(file, table) };
+        unsafe { context.deferral.poll(file, table) };
         match context.has_message() {
             true => bindings::POLLIN | bindings::POLLRDNORM,
             false => 0,
@@ -194,7 +194,7 @@ impl FileOperations for PerfmonFile {
     fn fasync(&self, file: *mut bindings::file, fd: c_int, on: bool) -> Result {
         match self.context() {
             // SAFETY: The context lives as long as its file is open.
-            Ok(context) => unsafe { context.notifier.fasync(file, fd, on) },
+            Ok(context) => unsafe { context.deferral.fasync(file, fd, on) },
             // If the file has no context, SIGIO was never turned on, and turning it off succeeds.
             Err(_) if !on => Ok(()),
             Err(error) => Err(error),
@@ -228,12 +228,12 @@ fn read_vector_elements<T: FromBytes>(vector: &Vector) -> Result<KVVec<T>> {
     if nr > abi::VECTOR_MAX / size_of::<T>() {
         return Err(E2BIG);
     }
-    read_all(vector.items, nr)
+    read_array(vector.items, nr)
 }
 
 /// Creates the sampling buffer of a new context. The ioctl's argument selects the sampling format
 /// by name or UUID.
-fn create_sample_buffer(create: &Create) -> Result<(Buffer, Arc<SamplingMemory>)> {
+fn create_sample_buffer(create: &Create) -> Result<(SampleBuffer, Arc<SamplingMemory>)> {
     // The array is one byte larger than the longest valid name with its NUL. A name that is too
     // long is therefore refused, not cut to a valid name.
     let mut name = [0u8; abi::FORMAT_NAME + 1];
@@ -252,15 +252,15 @@ fn create_sample_buffer(create: &Create) -> Result<(Buffer, Arc<SamplingMemory>)
     if bytes != format.arg_size() {
         return Err(EINVAL);
     }
-    let mut arg = sample_buffer::argument(bytes)?;
+    let mut arg = sample_buffer::alloc_format_argument(bytes)?;
     let at = UserPtr::from_addr(usize::try_from(create.arg)?);
     // SAFETY: The slice covers the `bytes` bytes of `arg`, which are initialised.
     let into = unsafe { core::slice::from_raw_parts_mut(arg.as_mut_ptr().cast::<u8>(), bytes) };
     UserSlice::new(at, bytes).reader().read_slice(into)?;
-    Buffer::new(format, &arg)
+    SampleBuffer::new(format, &arg)
 }
 
-fn create(opened: &PerfmonFile, ctx: Ctx, format: Option<&Create>) -> Result {
+fn create_context(opened: &PerfmonFile, ctx: Ctx, format: Option<&Create>) -> Result {
     let scope = ctx.scope().map_err(to_kernel_error)?;
     if scope == Scope::System && !access::is_perfmon_capable() {
         return Err(EPERM);
@@ -271,9 +271,9 @@ fn create(opened: &PerfmonFile, ctx: Ctx, format: Option<&Create>) -> Result {
     let buffer = format.map(create_sample_buffer).transpose()?;
     let context = Context::new(ContextConfig {
         scope,
-        no_messages: ctx.ctx_flags & abi::FL_OVFL_NO_MSG != 0,
+        no_overflow_messages: ctx.ctx_flags & abi::FL_OVFL_NO_MSG != 0,
         notify_block: ctx.ctx_flags & abi::FL_NOTIFY_BLOCK != 0,
-        core: ctx.ctx_core,
+        core_type: ctx.ctx_core,
         buffer,
     });
     let mut opened = opened.context.lock();
@@ -292,23 +292,23 @@ fn write_pmcs(context: &Context, vector: Vector) -> Result {
         pmc.check().map_err(to_kernel_error)?;
         let (number, flags) = (pmc.reg_num, pmc.reg_flags);
         let allowed = |value| {
-            let map = described.map();
+            let map = described.as_map();
             check_pmc(&map, context.scope, privileged, number, flags, value)
                 .map_err(to_kernel_error)
         };
         // The PMU description's check() may change the value of the PMC. The value that check()
         // returns must pass the same check as the caller's value.
-        pmc.reg_value = allowed(described.check(number, allowed(pmc.reg_value)?)?)?;
+        pmc.reg_value = allowed(described.check_pmc_value(number, allowed(pmc.reg_value)?)?)?;
     }
     context.write_pmcs(&values)
 }
 
-fn pmds(
+fn read_and_check_pmds(
     context: &Context,
     vector: &Vector,
     check: fn(&Pmd) -> Result<(), Error>,
 ) -> Result<KVVec<Pmd>> {
-    let map = context.registers.map();
+    let map = context.registers.as_map();
     let given = read_vector_elements::<Pmd>(vector)?;
     for pmd in &given {
         check(pmd).map_err(to_kernel_error)?;
@@ -323,8 +323,8 @@ fn pmds(
 }
 
 fn write_pmds(context: &Context, vector: Vector) -> Result {
-    let map = context.registers.map();
-    let mut given = pmds(context, &vector, Pmd::check)?;
+    let map = context.registers.as_map();
+    let mut given = read_and_check_pmds(context, &vector, Pmd::check_write)?;
     for pmd in &mut given {
         if pmd.reg_random_seed == 0 {
             pmd.reg_random_seed = u32::from_ne_bytes(random::random_bytes());
@@ -346,7 +346,7 @@ fn write_pmds(context: &Context, vector: Vector) -> Result {
 }
 
 fn read_pmds(context: &Context, vector: Vector) -> Result {
-    let mut given = pmds(context, &vector, Pmd::check_read)?;
+    let mut given = read_and_check_pmds(context, &vector, Pmd::check_read)?;
     context.read_pmds(&mut given)?;
     let first = usize::try_from(vector.items)?;
     for (n, pmd) in given.iter().enumerate() {
@@ -370,7 +370,7 @@ fn read_pmds(context: &Context, vector: Vector) -> Result {
 
 /// Copies `all` to user space, back to the array that contains the elements of `vector`.
 fn write_vector_elements<T: FromBytes>(vector: &Vector, all: &[T]) -> Result {
-    write_all(UserPtr::from_addr(usize::try_from(vector.items)?), all)
+    write_array(UserPtr::from_addr(usize::try_from(vector.items)?), all)
 }
 
 fn create_sets(context: &Context, vector: Vector) -> Result {
@@ -380,7 +380,7 @@ fn create_sets(context: &Context, vector: Vector) -> Result {
         let terms = set
             .switch_policy(clock::hrtimer_resolution_ns())
             .map_err(to_kernel_error)?;
-        set.set_timeout = terms.timeout();
+        set.set_timeout = terms.timeout_ns();
         wanted.push((set.set_id, terms), GFP_KERNEL)?;
     }
     // The elements are copied back to user space before the event sets are created: if the copy
@@ -412,7 +412,7 @@ fn fill_set_infos(context: &Context, vector: Vector) -> Result {
 
 fn read_runs(context: &Context, vector: Vector) -> Result {
     let mut given = read_vector_elements::<Runs>(&vector)?;
-    if given.iter().any(|runs| runs.reg_flags & !SHORT != 0) {
+    if given.iter().any(|runs| runs.reg_flags & !REGFL_SHORT != 0) {
         return Err(EINVAL);
     }
     context.read_runs(&mut given)?;
@@ -428,7 +428,7 @@ fn count_copied_mapping(context: Option<&Context>, vma: &Vma) {
     if let Some(context) = context {
         context.count_copied_self_page_mapping();
     }
-    if vma.data() == RDPMC_ALLOWED {
+    if vma.private_data() == RDPMC_ALLOWED {
         // SAFETY: `vma.mm()` is the address space of the mapping `vma`, which permits RDPMC.
         unsafe { helpers::pfm_rdpmc_add_permission(vma.mm()) };
     }
@@ -438,9 +438,9 @@ fn count_copied_mapping(context: Option<&Context>, vma: &Vma) {
 /// mapping's permission for RDPMC.
 fn count_removed_mapping(context: Option<&Context>, vma: &Vma) {
     if let Some(context) = context {
-        context.unmap_self_page();
+        context.remove_self_page_mapping();
     }
-    if vma.data() == RDPMC_ALLOWED {
+    if vma.private_data() == RDPMC_ALLOWED {
         // SAFETY: `vma.mm()` is valid. Only this code drops the RDPMC permission of `vma`.
         unsafe { helpers::pfm_rdpmc_forbid(vma.mm()) };
     }
@@ -448,8 +448,11 @@ fn count_removed_mapping(context: Option<&Context>, vma: &Vma) {
 
 /// Handles a page fault: inserts the self page.
 fn insert_self_page(context: Option<&Context>, fault: &PageFault<'_>) -> bindings::vm_fault_t {
-    let _span = stats::timer(PerfmonStatistic::Faults, PerfmonStatistic::FaultTime);
-    match context.ok_or(EINVAL).and_then(Context::self_page) {
+    let _span = stats::count_and_time(PerfmonStatistic::Faults, PerfmonStatistic::FaultTime);
+    match context
+        .ok_or(EINVAL)
+        .and_then(Context::self_page_frame_number)
+    {
         // SAFETY: pfc_vma_readonly() has set up the mapping. The self page lives as long as the
         // context, which is freed only after its `/dev/perfmon` file was closed.
         Ok(frame) => unsafe { fault.insert_pfn(frame) },
@@ -473,20 +476,20 @@ fn map_memory(
     if vma.pgoff() != SELF_PAGE_FILE_OFFSET / page as u64 || vma.bytes() != page {
         return Err(EINVAL);
     }
-    context.self_page()?;
+    context.self_page_frame_number()?;
     // SAFETY: The mapping is being set up.
     to_result(unsafe { base::helpers::pfc_vma_readonly(vma.as_ptr(), ops) })?;
     // fork() must not copy the mapping: the self page shows the counts of the context's thread, not
     // of the child.
     // SAFETY: The mapping is being set up.
     unsafe { VmaNew::from_raw(vma.as_ptr()) }.set_dontcopy();
-    context.map_self_page()?;
+    context.add_self_page_mapping()?;
     let has_counters = context.registers.counters().next().is_some();
     // SAFETY: The caller is in process context, in the process that maps the page.
     let allowed = has_counters && unsafe { helpers::pfm_rdpmc_allow() };
     if allowed {
         vma.set_private_data(RDPMC_ALLOWED);
     }
-    context.set_rdpmc(allowed);
+    context.set_rdpmc_allowed(allowed);
     Ok(())
 }

@@ -26,15 +26,15 @@ impl OnlineCallbacks for Hotplug {
         if let Some(registers) = RESERVED_PMU.lock().as_ref() {
             reset_pmu(registers);
         }
-        pmus::cpu(cpu, true);
+        pmus::handle_cpu_hotplug(cpu, true);
     }
 
     /// Ends the context that is attached to this CPU.
     fn offline(cpu: u32) {
-        pmus::cpu(cpu, false);
+        pmus::handle_cpu_hotplug(cpu, false);
         let _preempt = preempt::NoPreempt::new();
         if let Some(context) = loaded_context(Scope::System) {
-            context.end(Target::Cpu(cpu::this_cpu()));
+            context.handle_end_of_target(Target::Cpu(cpu::this_cpu()));
         }
     }
 }

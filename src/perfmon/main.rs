@@ -18,7 +18,7 @@
 //! | `formats` | the registered sampling formats |
 //! | `sample_buffer` | the buffers that formats fill |
 //! | `nmi`, `msr` | the overflow NMI; access to MSRs and counters |
-//! | `wrap_timer` | work that is repeated or delayed |
+//! | `delayed_work` | work that is repeated or delayed |
 //! | `stats` | counters of perfmon's own cost, and the debugfs files that show these counters |
 //! | `helpers` | declarations of the C code in `helpers/` |
 
@@ -53,6 +53,7 @@ mod contexts {
 }
 
 mod cpu_kinds;
+mod delayed_work;
 #[path = "../../include/linux/perfmon.rs"]
 mod description;
 mod device;
@@ -74,7 +75,6 @@ mod sched_probes;
 mod self_page_memory;
 mod session;
 mod stats;
-mod wrap_timer;
 
 use kernel::prelude::*;
 
@@ -94,13 +94,13 @@ module! {
 /// registered, because each of them holds a reference to the module.
 struct PerfMon {
     _device: base::device::Device,
-    _work: session::SessionWorkqueues,
+    _workqueues: session::SessionWorkqueues,
     _nmi: nmi::NmiHandler,
     _map: pmu_map::MapFile,
     _power: base::power::PowerRegistration<hotplug::Power>,
-    _cpus: base::hotplug::HotplugRegistration<hotplug::Hotplug>,
+    _hotplug: base::hotplug::HotplugRegistration<hotplug::Hotplug>,
     _tree: pmu_description::DebugfsTree,
-    _works: base::task::TaskWorks,
+    _task_works: base::task::TaskWorksGuard,
     _stats: stats::PerfmonStats,
     _threads: contexts::thread_table::ThreadTable,
 }
@@ -121,12 +121,12 @@ impl kernel::Module for PerfMon {
             _stats: stats,
             _tree: tree,
             _threads: threads,
-            _works: base::task::TaskWorks,
-            _cpus: base::hotplug::HotplugRegistration::register()?,
+            _task_works: base::task::TaskWorksGuard,
+            _hotplug: base::hotplug::HotplugRegistration::register()?,
             _map: pmu_map::MapFile::create()?,
             _power: base::power::PowerRegistration::register()?,
             _nmi: nmi::NmiHandler::register()?,
-            _work: session::SessionWorkqueues::create()?,
+            _workqueues: session::SessionWorkqueues::create()?,
             _device: device::register()?,
         };
         device::MODULE_READY.set();

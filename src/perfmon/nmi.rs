@@ -56,7 +56,7 @@ pub(crate) fn defer(interrupted: IrqRegs) {
 
 /// Returns the time stamp of the first NMI that was deferred on this CPU since the last call of
 /// this function.
-pub(crate) fn first_deferred_nmi_time() -> u64 {
+pub(crate) fn take_first_deferred_nmi_time() -> u64 {
     // SAFETY: The caller has turned interrupts off.
     unsafe { helpers::pfm_take_first_deferred_nmi_time() }
 }
@@ -92,7 +92,7 @@ pub(crate) fn take_stale_nmi() -> bool {
 /// Returns how many nanoseconds the contexts that took samples must pause, or 0. Called with
 /// preemption off.
 #[inline]
-pub(crate) fn throttle_time(began: u64, interrupted: Option<IrqRegs>) -> u64 {
+pub(crate) fn account_sampling_time(began: u64, interrupted: Option<IrqRegs>) -> u64 {
     let timed: u8;
     // `setle` is used instead of `setz`, because an NMI can interrupt `pfm_throttle_time` before
     // `pfm_timed_sample_in` is set to a positive number again. Such an NMI must call

@@ -72,7 +72,7 @@ pub(crate) fn reservation_of_last_reset_on(cpu: u32) -> u64 {
 /// [`loaded_context`](crate::contexts::context::loaded_context). Called with interrupts or
 /// preemption off.
 #[inline]
-pub(crate) fn loaded_address(scope: Scope) -> usize {
+pub(crate) fn loaded_context_address(scope: Scope) -> usize {
     let context: usize;
     // SAFETY: The instruction reads a per-CPU word of this module.
     unsafe {
@@ -87,7 +87,7 @@ pub(crate) fn loaded_address(scope: Scope) -> usize {
 /// [`Deferral::free_context`](crate::contexts::deferral::Deferral::free_context) frees the
 /// context after an RCU grace period.
 #[inline]
-pub(crate) fn set_loaded_address(scope: Scope, context: usize) {
+pub(crate) fn set_loaded_context_address(scope: Scope, context: usize) {
     // SAFETY: The instruction writes a per-CPU word that only this function writes.
     unsafe {
         asm!("movq {c}, %gs:({p})", p = in(reg) scope_word(&raw const helpers::pfm_loaded, scope),

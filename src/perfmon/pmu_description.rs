@@ -39,17 +39,17 @@ const _: () = {
 /// # Invariants
 ///
 /// A module has registered `raw`, and has not unregistered it yet.
-pub(crate) struct Description {
+pub(crate) struct PmuDescription {
     raw: *const RawPmu,
 }
 
 // SAFETY: The `struct perfmon_pmu` is not written while it is registered.
-unsafe impl Send for Description {}
+unsafe impl Send for PmuDescription {}
 // SAFETY: The `struct perfmon_pmu` is not written while it is registered.
-unsafe impl Sync for Description {}
+unsafe impl Sync for PmuDescription {}
 
-impl Description {
-    /// Creates a `Description` of the structure `raw`, which a module registers.
+impl PmuDescription {
+    /// Creates a `PmuDescription` of the structure `raw`, which a module registers.
     ///
     /// # Safety
     ///
@@ -117,22 +117,22 @@ impl Description {
 
     /// Iterates over the description's PMCs.
     pub(crate) fn pmc_rows(&self) -> impl Iterator<Item = Register> + '_ {
-        self.pmcs().iter().map(register)
+        self.pmcs().iter().map(register_of_row)
     }
 
     /// Iterates over the description's PMDs.
     pub(crate) fn pmd_rows(&self) -> impl Iterator<Item = Register> + '_ {
-        self.pmds().iter().map(register)
+        self.pmds().iter().map(register_of_row)
     }
 
     /// Iterates over the description's PMCs, with their names.
     pub(crate) fn named_pmcs(&self) -> impl Iterator<Item = (&CStr, Register)> {
-        self.pmcs().iter().map(named)
+        self.pmcs().iter().map(named_register)
     }
 
     /// Iterates over the description's PMDs, with their names.
     pub(crate) fn named_pmds(&self) -> impl Iterator<Item = (&CStr, Register)> {
-        self.pmds().iter().map(named)
+        self.pmds().iter().map(named_register)
     }
 
     /// Calls the description's probe(), which returns an error if the PMU does not exist.
@@ -174,7 +174,7 @@ impl Description {
     }
 
     /// Returns the functions of the description that may be called only while its module is pinned.
-    pub(crate) fn calls(&self) -> RegisterCallbacks {
+    pub(crate) fn callbacks(&self) -> RegisterCallbacks {
         RegisterCallbacks {
             check: self.raw().check,
             read: self.raw().read,
@@ -188,7 +188,7 @@ type RowId<'a> = (&'static str, usize, &'a CStr);
 
 /// Returns why a PMU description is invalid, and which row of its tables is invalid (`None` if the
 /// error is not in a single row). Returns `None` if the description is valid.
-pub(crate) fn description_error(new: &Description) -> Option<(Option<RowId<'_>>, &'static str)> {
+pub(crate) fn description_error(new: &PmuDescription) -> Option<(Option<RowId<'_>>, &'static str)> {
     let whole = |why| Some((None, why));
     let hardware = new.first() == 0;
     if new.name().to_bytes().is_empty() {
@@ -246,7 +246,7 @@ pub(crate) fn description_error(new: &Description) -> Option<(Option<RowId<'_>>,
 }
 
 /// Returns a name as a `str`, to print it; "?" if the name is not UTF-8.
-pub(crate) fn text(name: &CStr) -> &str {
+pub(crate) fn printable_name(name: &CStr) -> &str {
     name.to_str().unwrap_or("?")
 }
 
@@ -320,12 +320,12 @@ unsafe fn name_or_empty<'a>(name: *const c_char) -> &'a CStr {
     unsafe { CStr::from_char_ptr(name) }
 }
 
-fn named(row: &Row) -> (&CStr, Register) {
+fn named_register(row: &Row) -> (&CStr, Register) {
     // SAFETY: The names in a register table are valid as long as the table.
-    (unsafe { name_or_empty(row.name) }, register(row))
+    (unsafe { name_or_empty(row.name) }, register_of_row(row))
 }
 
-fn register(row: &Row) -> Register {
+fn register_of_row(row: &Row) -> Register {
     Register {
         address: row.address,
         reset: row.reset,
@@ -353,14 +353,14 @@ impl DebugfsTree {
     }
 
     /// Creates the debugfs directory of a description.
-    pub(crate) fn add(description: &Description) {
+    pub(crate) fn add(description: &PmuDescription) {
         // SAFETY: The description is registered, and its directory is removed before the
         // description is unregistered.
         unsafe { helpers::pfm_tree_add_pmu(description.raw.cast()) }
     }
 
     /// Removes the debugfs directory of a description. Waits for readers of the directory's files.
-    pub(crate) fn remove(description: &Description) {
+    pub(crate) fn remove(description: &PmuDescription) {
         // SAFETY: The description is valid, and its directory exists.
         unsafe { helpers::pfm_tree_remove_pmu(description.raw.cast()) }
     }

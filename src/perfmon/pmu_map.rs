@@ -13,15 +13,15 @@ use perfmon_rules::register_map::{kind, Register};
 
 use crate::cpu_kinds::{self, CpuKind};
 use crate::helpers;
-use crate::pmu_description::text;
+use crate::pmu_description::printable_name;
 use crate::pmus::PMUS;
 
 /// Prints the content of `/proc/perfmon_map`: a line for each register of each PMU description.
-fn show(seq: &SeqFile) {
+fn show_pmus(seq: &SeqFile) {
     for pmu in &PMUS.lock().all {
-        seq_print!(seq, "# {}\n", text(pmu.name()));
+        seq_print!(seq, "# {}\n", printable_name(pmu.name()));
         if pmu.first() == 0 {
-            show_cores(seq);
+            show_core_types(seq);
         }
         for (n, (name, r)) in pmu
             .named_pmcs()
@@ -32,11 +32,11 @@ fn show(seq: &SeqFile) {
                 seq,
                 "PMC{} {} address={:#x} reset={:#x} reserved={:#x}{}",
                 usize::from(pmu.first()).wrapping_add(n),
-                text(name),
+                printable_name(name),
                 r.address,
                 r.reset,
                 r.reserved | r.interrupt,
-                scope(r)
+                scope_suffix(r)
             );
             show_cpus(seq, &|kind| pmu.first() != 0 || kind.has_pmc(n as u32));
         }
@@ -51,12 +51,12 @@ fn show(seq: &SeqFile) {
                     seq,
                     "PMD{} {} address={:#x} width={} pmcs={:#x} rdpmc={:#x}{}",
                     n,
-                    text(name),
+                    printable_name(name),
                     r.address,
                     r.width,
                     r.pmcs,
                     r.rdpmc,
-                    scope(r)
+                    scope_suffix(r)
                 );
                 show_cpus(seq, &|kind| kind.has_pmd(n as u32));
             } else {
@@ -68,11 +68,11 @@ fn show(seq: &SeqFile) {
                     seq,
                     "PMD{} {} virtual {} width={} pmcs={:#x}{}\n",
                     n,
-                    text(name),
+                    printable_name(name),
                     what,
                     r.mask().count_ones(),
                     r.pmcs,
-                    scope(r)
+                    scope_suffix(r)
                 );
             }
         }
@@ -82,9 +82,9 @@ fn show(seq: &SeqFile) {
 /// Prints the end of a register's line. If some CPUs do not have the register, first prints the
 /// list of CPUs that have it.
 fn show_cpus(seq: &SeqFile, has: &dyn Fn(&CpuKind) -> bool) {
-    let known = || cpu_kinds::iter().filter(|(_, kind)| !kind.is_empty());
+    let known = || cpu_kinds::iter().filter(|(_, kind)| !kind.has_no_registers());
     if !known().all(|(_, kind)| has(&kind)) {
-        show_list(
+        show_cpu_list(
             seq,
             &mut known().filter(|(_, kind)| has(kind)).map(|(cpu, _)| cpu),
         );
@@ -93,7 +93,7 @@ fn show_cpus(seq: &SeqFile, has: &dyn Fn(&CpuKind) -> bool) {
 }
 
 /// Prints, for a hybrid processor, a line for each core type with the CPUs of that type.
-fn show_cores(seq: &SeqFile) {
+fn show_core_types(seq: &SeqFile) {
     let mut last = None;
     while let Some(core) = cpu_kinds::iter()
         .map(|(_, kind)| kind.core)
@@ -103,7 +103,7 @@ fn show_cores(seq: &SeqFile) {
         last = Some(core);
         seq_print!(seq, "CORE {:#x}", core);
         let of = |kind: &CpuKind| kind.core == core;
-        show_list(
+        show_cpu_list(
             seq,
             &mut cpu_kinds::iter()
                 .filter(|(_, kind)| of(kind))
@@ -114,7 +114,7 @@ fn show_cores(seq: &SeqFile) {
 }
 
 /// Prints a list of CPUs, for example ` cpus=0,2-3`.
-fn show_list(seq: &SeqFile, cpus: &mut dyn Iterator<Item = u32>) {
+fn show_cpu_list(seq: &SeqFile, cpus: &mut dyn Iterator<Item = u32>) {
     let mut range: Option<(u32, u32)> = None;
     let mut before = " cpus=";
     let mut end = |(first, last): (u32, u32)| {
@@ -139,7 +139,7 @@ fn show_list(seq: &SeqFile, cpus: &mut dyn Iterator<Item = u32>) {
     }
 }
 
-fn scope(register: Register) -> &'static str {
+fn scope_suffix(register: Register) -> &'static str {
     match register.kind & (kind::SYSTEM | kind::THREAD) {
         kind::SYSTEM => " system-wide",
         kind::THREAD => " thread",
@@ -175,6 +175,6 @@ impl Drop for MapFile {
 /// Only seq_file calls this function.
 unsafe extern "C" fn show_map(seq: *mut bindings::seq_file, _: *mut c_void) -> c_int {
     // SAFETY: seq_file passes its `struct seq_file`, which is valid during the call.
-    show(unsafe { SeqFile::from_raw(seq) });
+    show_pmus(unsafe { SeqFile::from_raw(seq) });
     0
 }

@@ -16,13 +16,13 @@ use perfmon_rules::register_map::{
 };
 
 use crate::cpu_kinds;
-use crate::pmu_description::{Description, RegisterCallbacks};
+use crate::pmu_description::{PmuDescription, RegisterCallbacks};
 
 /// The functions of the PMU description that has the register numbers `first` to `end` (exclusive).
 struct RegisterRange {
     first: u16,
     end: u16,
-    calls: RegisterCallbacks,
+    callbacks: RegisterCallbacks,
 }
 
 /// The registers that contexts use: copies of the register tables of all PMU descriptions, and the
@@ -38,7 +38,7 @@ pub(crate) struct Registers {
     soft_pmds: KVec<Register>,
     /// The MSR addresses of the global control, of the global status, and of the register that
     /// clears the global status. The address of an MSR that the PMU lacks is 0.
-    global: [u64; 3],
+    global_msrs: [u64; 3],
     /// A bit mask of the hardware PMDs that only some CPUs have: see
     /// [`RegisterMap::pmds_of_some_cpus`].
     pmds_of_some_cpus: u64,
@@ -50,7 +50,7 @@ pub(crate) struct Registers {
 /// Appends the register table `named` of a PMU description to the table `to`. The first row of
 /// `named` describes register `first`. The first row of `to` describes register `base`. Register
 /// numbers between the last row of `to` and the first row of `named` get empty rows.
-fn append(
+fn append_rows(
     to: &mut KVec<Register>,
     base: u16,
     first: u16,
@@ -70,13 +70,13 @@ fn append(
 impl Registers {
     /// Builds the register tables from the PMU descriptions `pmus`. Returns `EBUSY` if `pmus` is
     /// empty.
-    pub(crate) fn build<'a>(pmus: impl Iterator<Item = &'a Description>) -> Result<Self> {
+    pub(crate) fn build<'a>(pmus: impl Iterator<Item = &'a PmuDescription>) -> Result<Self> {
         let mut all = Self {
             pmcs: KVec::new(),
             pmds: KVec::new(),
             soft_pmcs: KVec::new(),
             soft_pmds: KVec::new(),
-            global: [0; 3],
+            global_msrs: [0; 3],
             pmds_of_some_cpus: cpu_kinds::hardware_pmds_of_some_cpus(),
             ranges: KVec::new(),
         };
@@ -85,17 +85,17 @@ impl Registers {
                 0 => (&mut all.pmcs, &mut all.pmds, 0),
                 _ => (&mut all.soft_pmcs, &mut all.soft_pmds, FIRST_SOFT_REGISTER),
             };
-            append(pmcs, base, pmu.first(), &mut pmu.named_pmcs())?;
-            append(pmds, base, pmu.first(), &mut pmu.named_pmds())?;
+            append_rows(pmcs, base, pmu.first(), &mut pmu.named_pmcs())?;
+            append_rows(pmds, base, pmu.first(), &mut pmu.named_pmds())?;
             if pmu.first() == 0 {
                 let (status, clear) = pmu.global_status();
-                all.global = [pmu.global_ctrl(), status, clear];
+                all.global_msrs = [pmu.global_ctrl(), status, clear];
             }
             all.ranges.push(
                 RegisterRange {
                     first: pmu.first(),
                     end: pmu.end(),
-                    calls: pmu.calls(),
+                    callbacks: pmu.callbacks(),
                 },
                 GFP_KERNEL,
             )?;
@@ -107,7 +107,7 @@ impl Registers {
     }
 
     /// Returns the register tables in the form that the crate `perfmon_rules` uses.
-    pub(crate) fn map(&self) -> RegisterMap<'_> {
+    pub(crate) fn as_map(&self) -> RegisterMap<'_> {
         RegisterMap {
             hardware: RegisterTables {
                 pmcs: &self.pmcs,
@@ -117,9 +117,9 @@ impl Registers {
                 pmcs: &self.soft_pmcs,
                 pmds: &self.soft_pmds,
             },
-            global_ctrl: self.global[0],
-            global_status: self.global[1],
-            global_clear: self.global[2],
+            global_ctrl: self.global_msrs[0],
+            global_status: self.global_msrs[1],
+            global_clear: self.global_msrs[2],
             pmds_of_some_cpus: self.pmds_of_some_cpus,
         }
     }
@@ -136,12 +136,12 @@ impl Registers {
 
     /// Returns the PMCs and the PMDs that a context of the scope `scope` can claim. `free` has the
     /// hardware registers that can be claimed.
-    pub(crate) fn available(
+    pub(crate) fn available_registers(
         &self,
         scope: Scope,
         free: &RegisterMask,
     ) -> (RegisterBitmap, RegisterBitmap) {
-        let map = self.map();
+        let map = self.as_map();
         let usable = |row: Option<&Register>| {
             row.is_some_and(|r| r.exists() && r.check_scope(scope).is_ok())
         };
@@ -168,9 +168,9 @@ impl Registers {
 
     /// Checks a value for a PMC with the `check` function of the PMU description. Returns the value
     /// to write, which `check` can change, or the error of `check`. Called in process context.
-    pub(crate) fn check(&self, number: u16, value: u64) -> Result<u64> {
+    pub(crate) fn check_pmc_value(&self, number: u16, value: u64) -> Result<u64> {
         match self.range(number) {
-            Some(part) => part.calls.check(number.wrapping_sub(part.first), value),
+            Some(part) => part.callbacks.check(number.wrapping_sub(part.first), value),
             None => Ok(value),
         }
     }
@@ -178,7 +178,7 @@ impl Registers {
     /// Returns the current value of a virtual register for the thread `task`, or for this CPU if
     /// `task` is `None`.
     #[inline]
-    pub(crate) fn read(
+    pub(crate) fn read_virtual_register(
         &self,
         number: u16,
         address: u64,
@@ -187,7 +187,7 @@ impl Registers {
         ns: &PidNamespace,
     ) -> u64 {
         match self.range(number) {
-            Some(part) => part.calls.read(address, control, task, ns),
+            Some(part) => part.callbacks.read(address, control, task, ns),
             None => 0,
         }
     }

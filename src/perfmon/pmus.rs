@@ -23,7 +23,7 @@ use crate::cpu_kinds::{
 };
 use crate::description::RawPmu;
 use crate::per_cpu;
-use crate::pmu_description::{description_error, text, DebugfsTree, Description};
+use crate::pmu_description::{description_error, printable_name, DebugfsTree, PmuDescription};
 use crate::pmu_registers::Registers;
 use base::module::{request_module, ModuleRef};
 use base::{clock, cpu, cpuid, global_mutex};
@@ -40,10 +40,10 @@ global_mutex! {
 /// The registered PMU descriptions, protected by the lock `PMUS`.
 pub(crate) struct Pmus {
     /// The PMU descriptions, sorted by their first register numbers.
-    pub(crate) all: KVec<Description>,
+    pub(crate) all: KVec<PmuDescription>,
     /// The tables of registers that all new contexts share. `None` until a context is created, and
     /// after the descriptions or the kinds of CPUs have changed.
-    shared: Option<Arc<Registers>>,
+    shared_registers: Option<Arc<Registers>>,
     /// The last number that was assigned to a kind of CPUs ([`CpuKind::id`]). No number is assigned
     /// twice.
     last_kind_id: u32,
@@ -53,7 +53,7 @@ impl Pmus {
     /// The list without any registered PMU description.
     pub(crate) const NONE: Self = Self {
         all: KVec::new(),
-        shared: None,
+        shared_registers: None,
         last_kind_id: 0,
     };
 }
@@ -79,20 +79,24 @@ pub(crate) fn current_registers() -> Result<(Arc<Registers>, Pins)> {
             break pmus;
         }
     };
-    let Pmus { all, shared, .. } = &mut *pmus;
+    let Pmus {
+        all,
+        shared_registers,
+        ..
+    } = &mut *pmus;
     for pmu in &*all {
         pins.push(pmu.pin(), GFP_KERNEL_ACCOUNT)?;
     }
     // If the module of a description is being loaded or unloaded, the module cannot be pinned,
     // and the registers of the description are not included in the result.
     let whole = pins.iter().all(Option::is_some);
-    if let Some(shared) = shared.as_ref().filter(|_| whole) {
-        return Ok((shared.clone(), pins));
+    if let Some(shared_registers) = shared_registers.as_ref().filter(|_| whole) {
+        return Ok((shared_registers.clone(), pins));
     }
     let there = all.iter().zip(&pins).filter(|(_, pin)| pin.is_some());
     let registers = Arc::new(Registers::build(there.map(|(pmu, _)| pmu))?, GFP_KERNEL)?;
     if whole {
-        *shared = Some(registers.clone());
+        *shared_registers = Some(registers.clone());
     }
     Ok((registers, pins))
 }
@@ -104,7 +108,7 @@ pub(crate) fn current_registers() -> Result<(Arc<Registers>, Pins)> {
 /// `EINVAL` if the description is invalid, `EEXIST` if its name or one of its register numbers is
 /// in use, `ENODEV` if one of the described registers exists on no CPU, `ENOMEM`, or the error of
 /// its `probe` function.
-fn register(new: Description) -> Result {
+fn register(new: PmuDescription) -> Result {
     if let Some((row, why)) = description_error(&new) {
         match row {
             Some((table, n, row)) => {
@@ -118,10 +122,10 @@ fn register(new: Description) -> Result {
     let mut pmus = PMUS.lock();
     let Pmus {
         all,
-        shared,
+        shared_registers,
         last_kind_id,
     } = &mut *pmus;
-    let taken = |old: &Description| {
+    let taken = |old: &PmuDescription| {
         old.name() == new.name() || (old.first() < new.end() && new.first() < old.end())
     };
     if all.iter().any(taken) {
@@ -150,18 +154,18 @@ fn register(new: Description) -> Result {
     DebugfsTree::add(&new);
     let told = &new;
     cpu::call_on_all_cpus(&|| told.cpu(cpu::this_cpu(), true));
-    *shared = None;
+    *shared_registers = None;
     all.insert_within_capacity(place, new).map_err(|_| ENOMEM)
 }
 
 /// Logs that registers of the description of the hardware PMU are missing. The code is a separate
 /// function, because formatting may panic.
 #[inline(never)]
-fn log_missing_registers(new: &Description) {
+fn log_missing_registers(new: &PmuDescription) {
     pr_info!(
         "{}: PMU registers are missing or do not keep written values; is this a VM without a \
          virtual PMU?\n",
-        text(new.name())
+        printable_name(new.name())
     );
 }
 
@@ -169,7 +173,11 @@ fn log_missing_registers(new: &Description) {
 #[no_mangle]
 pub(crate) extern "C" fn perfmon_pmu_unregister(raw: *const RawPmu) {
     let mut pmus = PMUS.lock();
-    let Pmus { all, shared, .. } = &mut *pmus;
+    let Pmus {
+        all,
+        shared_registers,
+        ..
+    } = &mut *pmus;
     if let Some(place) = all.iter().position(|d| d.is(raw)) {
         if let Ok(gone) = all.remove(place) {
             DebugfsTree::remove(&gone);
@@ -179,7 +187,7 @@ pub(crate) extern "C" fn perfmon_pmu_unregister(raw: *const RawPmu) {
         }
         // Free the memory of `all` when the last description is gone, because the static `PMUS`,
         // which contains `all`, is never dropped.
-        *shared = None;
+        *shared_registers = None;
         if all.is_empty() {
             *all = KVec::new();
         }
@@ -188,11 +196,11 @@ pub(crate) extern "C" fn perfmon_pmu_unregister(raw: *const RawPmu) {
 
 /// Called on each CPU that has come online or goes offline. Calls the `cpu` function of each PMU
 /// description. If the CPU has come online, also determines its kind.
-pub(crate) fn cpu(cpu: u32, online: bool) {
+pub(crate) fn handle_cpu_hotplug(cpu: u32, online: bool) {
     let mut pmus = PMUS.lock();
     let Pmus {
         all,
-        shared,
+        shared_registers,
         last_kind_id,
     } = &mut *pmus;
     for pmu in &*all {
@@ -203,7 +211,7 @@ pub(crate) fn cpu(cpu: u32, online: bool) {
             if per_cpu::cpu_kind(cpu).id != before {
                 // The next context builds `Registers` again, because
                 // `Registers::pmds_of_some_cpus` depends on the kinds of all known CPUs.
-                *shared = None;
+                *shared_registers = None;
             }
             if *last_kind_id != known {
                 log_cpu_kinds(pmu);
@@ -286,6 +294,6 @@ pub(crate) unsafe extern "C" fn perfmon_pmu_register(raw: *const RawPmu) -> c_in
             return Err(EINVAL);
         }
         // SAFETY: By the function's requirement the description stays valid while it is registered.
-        register(unsafe { Description::from_raw(raw) }).map(|()| 0)
+        register(unsafe { PmuDescription::from_raw(raw) }).map(|()| 0)
     })
 }

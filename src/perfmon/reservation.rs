@@ -7,11 +7,11 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
 
+use crate::delayed_work::WrapTimer;
 use crate::msr::{self, ReservedMsrs};
 use crate::nmi::{self, NmiRegisters};
 use crate::per_cpu;
 use crate::pmu_registers::Registers;
-use crate::wrap_timer::WrapTimer;
 use base::{clock, cpu, global_mutex};
 
 global_mutex! {
@@ -121,7 +121,7 @@ fn wrap_period_ms(width: u32) -> u32 {
 
 /// Returns the addresses and the bits of the global registers, which the NMI handler needs.
 fn nmi_registers(registers: &Registers) -> NmiRegisters {
-    let map = registers.map();
+    let map = registers.as_map();
     NmiRegisters {
         control: map.global_ctrl,
         status: map.global_status,
@@ -150,8 +150,8 @@ fn clear_overflow_status(global: &NmiRegisters) {
 
 /// Resets this CPU's PMU: no counter is enabled, all counters are 0, and no overflow is flagged.
 pub(crate) fn reset_pmu(registers: &Registers) {
-    if registers.map().global_ctrl != 0 {
-        msr::write(registers.map().global_ctrl, 0);
+    if registers.as_map().global_ctrl != 0 {
+        msr::write(registers.as_map().global_ctrl, 0);
     }
     for control in registers.controls() {
         msr::write(control.address, control.reset);

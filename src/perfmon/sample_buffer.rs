@@ -104,9 +104,10 @@ impl Drop for LockedPages {
 pub(crate) struct SamplingMemory {
     memory: MappableMemory,
     /// The page in which the reader of a ring stores its position; `None` without a ring.
-    tail: Option<MappableMemory>,
+    tail_page: Option<MappableMemory>,
     _locked: LockedPages,
-    /// While this field exists, the user is charged for `memory`, `tail` and the format's state.
+    /// While this field exists, the user is charged for `memory`, `tail_page` and the format's
+    /// state.
     _charge: MemoryCharge,
 }
 
@@ -129,7 +130,7 @@ impl SamplingMemory {
         let charge = MemoryCharge::of_caller((mapped as usize).wrapping_add(beside))?;
         Ok(Self {
             memory: MappableMemory::new(size)?,
-            tail: if ring {
+            tail_page: if ring {
                 Some(MappableMemory::new(page)?)
             } else {
                 None
@@ -144,7 +145,7 @@ impl SamplingMemory {
     /// than the memory. Returns `EACCES` if the requested protection of the mapping is not allowed.
     pub(super) fn map(&self, vma: &mut Vma, tail: bool) -> Result {
         match tail {
-            true => self.tail.as_ref().ok_or(EINVAL)?.map(vma, true),
+            true => self.tail_page.as_ref().ok_or(EINVAL)?.map(vma, true),
             false => self.memory.map(vma, false),
         }
     }
@@ -204,28 +205,28 @@ impl ring::WritableRingData for RingData {
 ///
 /// # Invariants
 ///
-/// `page`, `tail` and `data` point into a [`SamplingMemory`] that lives as long as `self`.
+/// `state_page`, `tail` and `data` point into a [`SamplingMemory`] that lives as long as `self`.
 struct Ring {
     writer: RingWriter,
-    page: NonNull<RingStatePage>,
+    state_page: NonNull<RingStatePage>,
     tail: NonNull<Word>,
     data: RingData,
 }
 
 impl Ring {
-    fn page(&self) -> &RingStatePage {
+    fn state_page(&self) -> &RingStatePage {
         // SAFETY: The page is valid by the type's invariant. The page holds atomic words, and was
         // zeroed when allocated.
-        unsafe { self.page.as_ref() }
+        unsafe { self.state_page.as_ref() }
     }
 
     #[inline(always)]
     fn write<const N: usize>(&mut self, kind: u16, parts: &[&[u64]; N]) -> WriteResult {
-        // SAFETY: `page`, `tail` and `data` are valid by the type's invariant, and refer to memory
-        // that consists of atomic words and is separate from `writer`.
+        // SAFETY: `state_page`, `tail` and `data` are valid by the type's invariant, and refer to
+        // memory that consists of atomic words and is separate from `writer`.
         let shared = unsafe {
             SharedRing {
-                page: self.page.as_ref(),
+                page: self.state_page.as_ref(),
                 tail: self.tail.as_ref(),
                 data: &self.data,
             }
@@ -236,16 +237,16 @@ impl Ring {
     /// Writes a record like [`write`](Self::write), but is not inlined. Used for records that
     /// consist of several parts.
     #[inline(never)]
-    fn write_parts<const N: usize>(&mut self, kind: u16, parts: &[&[u64]; N]) -> WriteResult {
+    fn write_not_inlined<const N: usize>(&mut self, kind: u16, parts: &[&[u64]; N]) -> WriteResult {
         self.write(kind, parts)
     }
 
     fn add_to_lost_records(&mut self, nr: u64) {
-        // SAFETY: `page`, `tail` and `data` are valid by the type's invariant, and refer to memory
-        // that consists of atomic words and is separate from `writer`.
+        // SAFETY: `state_page`, `tail` and `data` are valid by the type's invariant, and refer to
+        // memory that consists of atomic words and is separate from `writer`.
         let shared = unsafe {
             SharedRing {
-                page: self.page.as_ref(),
+                page: self.state_page.as_ref(),
                 tail: self.tail.as_ref(),
                 data: &self.data,
             }
@@ -259,19 +260,19 @@ impl Ring {
 ///
 /// # Invariants
 ///
-/// `raw` points to the memory of `_areas`, to `_state`, and to `ring` if the format writes a ring.
-pub(crate) struct Buffer {
+/// `raw` points to the memory of `_memory`, to `_state`, and to `ring` if the format writes a ring.
+pub(crate) struct SampleBuffer {
     format: PinnedFormat,
     raw: description::Buffer,
     ring: Option<KBox<Ring>>,
     _state: KVec<u64>,
-    _areas: Arc<SamplingMemory>,
+    _memory: Arc<SamplingMemory>,
 }
 
 // SAFETY: The buffer owns all memory to which its pointers point.
-unsafe impl Send for Buffer {}
+unsafe impl Send for SampleBuffer {}
 
-impl Buffer {
+impl SampleBuffer {
     /// Size of the buffer's own structures in bytes, which is charged in addition to the pages and
     /// the format's state.
     const BUFFER_OVERHEAD_BYTES: usize = size_of::<Self>()
@@ -326,7 +327,7 @@ impl Buffer {
             ring: core::ptr::null_mut(),
         };
         let mut ring = None;
-        if let Some(tail) = &areas.tail {
+        if let Some(tail) = &areas.tail_page {
             // SAFETY: A ring's memory begins with one page for the ring's header; the data follow.
             let data = unsafe { start.byte_add(PAGE_SIZE) };
             raw.memory = data.as_ptr();
@@ -335,7 +336,7 @@ impl Buffer {
             let mut new = KBox::new(
                 Ring {
                     writer: RingWriter::new(layout.ring_flags, size, layout.watermark),
-                    page: start.cast(),
+                    state_page: start.cast(),
                     tail: tail.address.cast(),
                     // INVARIANT: The data is `size / 8` words long, and `size` is a power of two.
                     data: RingData {
@@ -345,7 +346,8 @@ impl Buffer {
                 },
                 GFP_KERNEL_ACCOUNT,
             )?;
-            new.page().init(layout.ring_flags, PAGE_SIZE as u32, size);
+            new.state_page()
+                .init(layout.ring_flags, PAGE_SIZE as u32, size);
             raw.ring = (&raw mut *new).cast();
             ring = Some(new);
         }
@@ -359,7 +361,7 @@ impl Buffer {
             raw,
             ring,
             _state: state,
-            _areas: areas.clone(),
+            _memory: areas.clone(),
         };
         Ok((buffer, areas))
     }
@@ -420,7 +422,7 @@ impl Buffer {
     /// buffer has no ring.
     pub(crate) fn pause(&self, paused: bool) -> Result {
         let ring = self.ring.as_ref().ok_or(EINVAL)?;
-        ring.page().pause(paused);
+        ring.state_page().set_paused(paused);
         Ok(())
     }
 }
@@ -438,8 +440,8 @@ unsafe extern "C" fn perfmon_ring_write(
     parts: *const Part<'_>,
     nr: u32,
 ) -> u32 {
-    // SAFETY: `buffer` belongs to a [`Buffer`] and the context's lock is held, so that nothing else
-    // uses the ring during the call.
+    // SAFETY: `buffer` belongs to a [`SampleBuffer`] and the context's lock is held, so that
+    // nothing else uses the ring during the call.
     let Some(ring) = (unsafe { (*buffer).ring.cast::<Ring>().as_mut() }) else {
         return description::RING_LOST;
     };
@@ -453,11 +455,14 @@ unsafe extern "C" fn perfmon_ring_write(
             }
         }
     };
+    #[expect(
+        clippy::redundant_guards,
+        reason = "the guard makes the compiler test for one part, the most frequent number, first"
+    )]
     let written = match nr {
-        // The guard makes the compiler test for one part, the most frequent number, first.
         one if one == 1 => ring.write(kind, &[slice(0)]),
-        2 => ring.write_parts(kind, &[slice(0), slice(1)]),
-        3 => ring.write_parts(kind, &[slice(0), slice(1), slice(2)]),
+        2 => ring.write_not_inlined(kind, &[slice(0), slice(1)]),
+        3 => ring.write_not_inlined(kind, &[slice(0), slice(1), slice(2)]),
         _ => return description::RING_LOST,
     };
     if written.is_lost() {
@@ -467,7 +472,7 @@ unsafe extern "C" fn perfmon_ring_write(
 }
 
 /// Allocates zeroed memory for a format's argument, aligned to 8 bytes.
-pub(super) fn argument(bytes: usize) -> Result<KVec<u64>> {
+pub(super) fn alloc_format_argument(bytes: usize) -> Result<KVec<u64>> {
     let mut words = KVec::new();
     for _ in 0..bytes.div_ceil(8) {
         words.push(0u64, GFP_KERNEL)?;

@@ -20,7 +20,8 @@ impl EventHandler<SchedSwitch<'_>> for SchedProbes {
     #[inline]
     fn handle_event(&self, _: SchedSwitch<'_>) {
         if let Some(context) = loaded_context(Scope::Thread) {
-            let _span = stats::timer(PerfmonStatistic::SchedOut, PerfmonStatistic::SchedOutTime);
+            let _span =
+                stats::count_and_time(PerfmonStatistic::SchedOut, PerfmonStatistic::SchedOutTime);
             context.sched_out();
         }
     }
@@ -33,7 +34,8 @@ impl EventHandler<SchedExit<'_>> for SchedProbes {
     fn handle_event(&self, event: SchedExit<'_>) {
         if event.is_switch {
             if let Some(context) = context_of_task(task::current_task_address()) {
-                let _span = stats::timer(PerfmonStatistic::SchedIn, PerfmonStatistic::SchedInTime);
+                let _span =
+                    stats::count_and_time(PerfmonStatistic::SchedIn, PerfmonStatistic::SchedInTime);
                 context.sched_in(Target::Thread(task::current_task_address()));
             }
         }
@@ -46,7 +48,7 @@ impl EventHandler<ProcessExit<'_>> for SchedProbes {
         let task = task::current_task_address();
         let _preempt = preempt::NoPreempt::new();
         if let Some(context) = context_of_task(task) {
-            context.end(Target::Thread(task));
+            context.handle_end_of_target(Target::Thread(task));
         }
     }
 }

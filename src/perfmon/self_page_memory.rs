@@ -22,23 +22,23 @@ use base::helpers;
 ///
 /// `address` is the address of a whole page in the direct map. `self` owns the page until drop. The
 /// page is freed with its context. Every mapping of the page holds the context's file.
-pub(crate) struct Page {
+pub(crate) struct SelfPageMemory {
     address: NonNull<SelfPage>,
     _charge: MemoryCharge,
 }
 
 // SAFETY: The page holds atomic words, which any thread may access.
-unsafe impl Send for Page {}
+unsafe impl Send for SelfPageMemory {}
 // SAFETY: The page holds atomic words, which only the holder of the context's lock writes.
-unsafe impl Sync for Page {}
+unsafe impl Sync for SelfPageMemory {}
 
 const _: () = assert!(size_of::<SelfPage>() <= protocols::PAGE_SIZE);
 
-impl Page {
+impl SelfPageMemory {
     /// Allocates a self page, charged to the user of `charge` and to the caller's control group.
     /// Returns `EDQUOT` if the charge would exceed the user's limit, or `ENOMEM`. May sleep.
     pub(crate) fn new(charge: &MemoryCharge) -> Result<Self> {
-        let charge = charge.charge(protocols::PAGE_SIZE)?;
+        let charge = charge.charge_same_user(protocols::PAGE_SIZE)?;
         let flags = bindings::GFP_KERNEL_ACCOUNT | bindings::__GFP_ZERO;
         // SAFETY: `get_free_pages_noprof()` may sleep in the allocation, because the caller is in
         // process context.
@@ -67,7 +67,7 @@ impl Page {
     /// Writes the state of the context to its self page. Caller holds the context's lock.
     #[inline]
     pub(crate) fn update(&self, set: &EventSet, flags: (u32, u64), tsc: u64, ran: u64) {
-        let value = |pmd| set.registers.value(pmd);
+        let value = |pmd| set.registers.pmd_value(pmd);
         let counters = match set.id {
             0 if !set.registers.is_any_incomplete() => set.registers.program.counters(),
             // The page shows counters only if the active event set is set 0 and no value is
@@ -79,7 +79,7 @@ impl Page {
     }
 }
 
-impl Drop for Page {
+impl Drop for SelfPageMemory {
     fn drop(&mut self) {
         // SAFETY: By the type's invariant `self` owns the page, which is no longer mapped.
         unsafe { bindings::free_pages(self.address.as_ptr() as usize, 0) }
@@ -93,5 +93,5 @@ pub(crate) struct SelfPageMappings {
     pub(crate) mm: usize,
     pub(crate) nr: usize,
     /// True if threads of the process that maps the page are allowed to execute RDPMC.
-    pub(crate) rdpmc: bool,
+    pub(crate) is_rdpmc_allowed: bool,
 }

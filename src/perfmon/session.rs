@@ -17,10 +17,10 @@ use perfmon_rules::register_map::Scope;
 
 use crate::contexts::context::Context;
 use crate::contexts::phase::Target;
+use crate::delayed_work::{self, Workqueues};
 use crate::pmu_registers::Registers;
 use crate::reservation::PmuReservation;
 use crate::sched_probes::SchedProbes;
-use crate::wrap_timer::{self, Workqueues};
 use base::tracepoint::{Probes, ProcessExec, ProcessExit, SchedExit, SchedSwitch};
 use base::{access, global_mutex};
 
@@ -113,7 +113,7 @@ impl Session {
     /// registers `claims`. The caller's context has claimed these registers with
     /// [`claim_registers`](Self::claim_registers). The caller must not fail after this call.
     /// Preemption may be off.
-    pub(crate) fn evict(&mut self, scope: Scope, claims: &RegisterMask) {
+    pub(crate) fn evict_other_scope(&mut self, scope: Scope, claims: &RegisterMask) {
         if self.register_users.is_available(scope, claims) {
             return;
         }
@@ -139,7 +139,7 @@ impl Session {
     ///
     /// The caller's context has claimed its registers before this call. If the eviction leaves no
     /// context that has claimed a register, this function releases the PMU to perf.
-    pub(crate) fn evict_thread(&mut self, task: usize) -> bool {
+    pub(crate) fn evict_context_of_thread(&mut self, task: usize) -> bool {
         let Self {
             attached,
             register_users: shares,
@@ -167,9 +167,10 @@ impl Session {
     /// had claimed. Reserves the PMU for the first claim, and releases it when no claim is left.
     ///
     /// An administrator's context can also claim registers that users' contexts of the other scope
-    /// (thread or CPU) have claimed. The users' contexts keep counting until [`evict`](Self::evict)
-    /// ends them. The caller calls `evict()` when the caller cannot fail any more, and before its
-    /// context uses the registers.
+    /// (thread or CPU) have claimed. The users' contexts keep counting until
+    /// [`evict_other_scope`](Self::evict_other_scope) ends them. The caller calls
+    /// `evict_other_scope()` when the caller cannot fail any more, and before its context uses the
+    /// registers.
     ///
     /// # Errors
     ///
@@ -200,8 +201,8 @@ impl Session {
 
     /// Returns the registers that a context of the scope `scope` can claim, provided that perf and
     /// the NMI watchdog do not use the PMU.
-    pub(crate) fn available(&self, scope: Scope) -> RegisterMask {
-        self.register_users.available(scope)
+    pub(crate) fn available_registers(&self, scope: Scope) -> RegisterMask {
+        self.register_users.available_registers(scope)
     }
 
     /// Increments the number of contexts that are attached to threads, and attaches the scheduler
@@ -225,7 +226,7 @@ impl Session {
     pub(crate) fn remove_thread(&mut self) {
         self.threads = self.threads.wrapping_sub(1);
         if self.threads == 0 {
-            wrap_timer::queue_idle_probes_detach(IDLE_PROBES_MS);
+            delayed_work::queue_idle_probes_detach(IDLE_PROBES_MS);
         }
     }
 }
@@ -253,7 +254,7 @@ impl ContextListSlot {
 /// probes of the scheduler's tracepoints.
 pub(crate) struct SessionWorkqueues {
     _queues: Workqueues,
-    _probes: DetachOnDrop,
+    _probes: DetachProbesOnDrop,
 }
 
 impl SessionWorkqueues {
@@ -261,16 +262,16 @@ impl SessionWorkqueues {
     pub(crate) fn create() -> Result<Self> {
         Ok(Self {
             _queues: Workqueues::create()?,
-            _probes: DetachOnDrop,
+            _probes: DetachProbesOnDrop,
         })
     }
 }
 
 /// The drop of this value detaches the scheduler probes, after [`SessionWorkqueues`] has dropped
 /// the workqueues.
-struct DetachOnDrop;
+struct DetachProbesOnDrop;
 
-impl Drop for DetachOnDrop {
+impl Drop for DetachProbesOnDrop {
     fn drop(&mut self) {
         detach_idle_probes();
     }

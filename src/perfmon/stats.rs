@@ -51,11 +51,19 @@ const NR_STATS: usize = 24;
 
 type StatisticRow = (PerfmonStatistic, &'static CStr, bool, &'static CStr);
 
-const fn events(cost: PerfmonStatistic, name: &'static CStr, help: &'static CStr) -> StatisticRow {
+const fn event_row(
+    cost: PerfmonStatistic,
+    name: &'static CStr,
+    help: &'static CStr,
+) -> StatisticRow {
     (cost, name, false, help)
 }
 
-const fn time(cost: PerfmonStatistic, name: &'static CStr, help: &'static CStr) -> StatisticRow {
+const fn time_row(
+    cost: PerfmonStatistic,
+    name: &'static CStr,
+    help: &'static CStr,
+) -> StatisticRow {
     (cost, name, true, help)
 }
 
@@ -65,42 +73,44 @@ const fn time(cost: PerfmonStatistic, name: &'static CStr, help: &'static CStr) 
 const STATISTIC_ROWS: [StatisticRow; NR_STATS] = {
     use PerfmonStatistic::*;
     [
-        events(NmiHandled, c"perfcounters/interrupts/regular", c"NMIs with a counter overflow"),
-        events(NmiSpurious, c"perfcounters/interrupts/spurious",
+        event_row(NmiHandled, c"perfcounters/interrupts/regular", c"NMIs with a counter overflow"),
+        event_row(NmiSpurious, c"perfcounters/interrupts/spurious",
             c"NMIs without a counter overflow, while the PMU was reserved"),
-        events(NmiDeferred, c"perfcounters/interrupts/again",
+        event_row(NmiDeferred, c"perfcounters/interrupts/again",
             c"NMIs deferred because the lock of a context was held"),
-        time(NmiTime, c"perfcounters/interrupts/time", c"Time in the NMI handler"),
-        events(Timers, c"perfcounters/timers/fired",
+        time_row(NmiTime, c"perfcounters/interrupts/time", c"Time in the NMI handler"),
+        event_row(Timers, c"perfcounters/timers/fired",
             c"Timers fired, for sampling clocks, event sets and throttling"),
-        time(TimerTime, c"perfcounters/timers/time",
+        time_row(TimerTime, c"perfcounters/timers/time",
             c"Time in timers for sampling clocks, event sets and throttling"),
-        events(Samples, c"perfcounters/samples/taken", c"Overflows passed to sampling formats"),
-        time(SampleTime, c"perfcounters/samples/time", c"Time in sampling formats"),
-        events(SamplesLost, c"perfcounters/samples/lost",
+        event_row(Samples, c"perfcounters/samples/taken", c"Overflows passed to sampling formats"),
+        time_row(SampleTime, c"perfcounters/samples/time", c"Time in sampling formats"),
+        event_row(SamplesLost, c"perfcounters/samples/lost",
             c"Samples lost: ring full or paused, or context throttled"),
-        events(Messages, c"perfcounters/messages/sent",
+        event_row(Messages, c"perfcounters/messages/sent",
             c"Overflow notifications, queued as messages or sent as signals"),
-        events(MessagesLost, c"perfcounters/messages/lost",
+        event_row(MessagesLost, c"perfcounters/messages/lost",
             c"Overflow messages lost because the queue was full"),
-        events(Resets, c"perfcounters/sampling/resets",
+        event_row(Resets, c"perfcounters/sampling/resets",
             c"Resets of PMDs to a new period, at an overflow or a restart"),
-        events(Restarts, c"perfcounters/sampling/restarts", c"Successful PERFMON_RESTART calls"),
-        events(Waits, c"perfcounters/sampling/waits", c"Threads blocked until a PERFMON_RESTART"),
-        events(Throttles, c"perfcounters/sampling/throttles", c"Times a context was throttled"),
-        events(SchedIn, c"perfcounters/switches/in", c"Switches to threads with a context"),
-        time(SchedInTime, c"perfcounters/switches/in_time",
+        event_row(Restarts, c"perfcounters/sampling/restarts", c"Successful PERFMON_RESTART calls"),
+        event_row(Waits, c"perfcounters/sampling/waits",
+            c"Threads blocked until a PERFMON_RESTART"),
+        event_row(Throttles, c"perfcounters/sampling/throttles", c"Times a context was throttled"),
+        event_row(SchedIn, c"perfcounters/switches/in", c"Switches to threads with a context"),
+        time_row(SchedInTime, c"perfcounters/switches/in_time",
             c"Time to load contexts at switches to their threads"),
-        events(SchedOut, c"perfcounters/switches/out",
+        event_row(SchedOut, c"perfcounters/switches/out",
             c"Switches from threads with a loaded context"),
-        time(SchedOutTime, c"perfcounters/switches/out_time",
+        time_row(SchedOutTime, c"perfcounters/switches/out_time",
             c"Time to unload contexts at switches from their threads"),
-        events(SetSwitches, c"perfcounters/sets/switches", c"Switches of event sets"),
-        time(SetSwitchTime, c"perfcounters/sets/time", c"Time to switch event sets"),
-        events(SetSwitchLate, c"perfcounters/sets/late",
+        event_row(SetSwitches, c"perfcounters/sets/switches", c"Switches of event sets"),
+        time_row(SetSwitchTime, c"perfcounters/sets/time", c"Time to switch event sets"),
+        event_row(SetSwitchLate, c"perfcounters/sets/late",
             c"Set switches that the timer did not do in time"),
-        events(Faults, c"perfcounters/self_pages/faults", c"Page faults in mappings of self pages"),
-        time(FaultTime, c"perfcounters/self_pages/fault_time",
+        event_row(Faults, c"perfcounters/self_pages/faults",
+            c"Page faults in mappings of self pages"),
+        time_row(FaultTime, c"perfcounters/self_pages/fault_time",
             c"Time in page faults of mappings of self pages"),
     ]
 };
@@ -109,21 +119,21 @@ const fn file_of_sum(
     name: &'static CStr,
     first: PerfmonStatistic,
     second: PerfmonStatistic,
-) -> File {
-    File(CostFile {
+) -> DebugfsFile {
+    DebugfsFile(CostFile {
         name: name.to_bytes_with_nul().as_ptr().cast(),
         first: first as u16,
         second: second as u16,
     })
 }
 
-const fn file_of_statistic(name: &'static CStr, cost: PerfmonStatistic) -> File {
+const fn file_of_statistic(name: &'static CStr, cost: PerfmonStatistic) -> DebugfsFile {
     file_of_sum(name, cost, cost)
 }
 
 /// The debugfs files `perfmon/cpuN/NAME`, which have the names of perfmon2's files. Each file shows
 /// one statistic or the sum of two statistics.
-static DEBUGFS_FILES: [File; 20] = {
+static DEBUGFS_FILES: [DebugfsFile; 20] = {
     use PerfmonStatistic::*;
     [
         file_of_sum(c"ovfl_intr_all_count", NmiHandled, NmiSpurious),
@@ -201,7 +211,7 @@ pub(crate) fn add_elapsed(stat: PerfmonStatistic, began: u32) {
 /// Adds one to the statistic `nr`, and returns a timer. When the timer is dropped, the time since
 /// its creation is added to the statistic `time`. Callable in any context.
 #[inline(always)]
-pub(crate) fn timer(nr: PerfmonStatistic, time: PerfmonStatistic) -> CostTimer<NR_SLOTS> {
+pub(crate) fn count_and_time(nr: PerfmonStatistic, time: PerfmonStatistic) -> CostTimer<NR_SLOTS> {
     MODULE_STATS.count_and_time(nr as usize, time as usize)
 }
 
@@ -215,15 +225,15 @@ pub(crate) static MODULE_STATS: ModuleStats<NR_SLOTS> = ModuleStats::new();
 
 /// A debugfs file in the directory perfmon/cpuN.
 #[repr(transparent)]
-pub(crate) struct File(CostFile);
+pub(crate) struct DebugfsFile(CostFile);
 
-// SAFETY: A `File` is a constant with pointers to static strings only.
-unsafe impl Sync for File {}
+// SAFETY: A `DebugfsFile` is a constant with pointers to static strings only.
+unsafe impl Sync for DebugfsFile {}
 
 /// Creates the debugfs files with the statistics of a CPU that has come online, unless they exist
 /// already. Called in process context.
 pub(crate) fn cpu_online(cpu: u32) {
-    // SAFETY: `DEBUGFS_FILES` and `MODULE_STATS` are static, and `File` has the layout of
+    // SAFETY: `DEBUGFS_FILES` and `MODULE_STATS` are static, and `DebugfsFile` has the layout of
     // `CostFile`.
     unsafe {
         helpers::pfc_costs_show(

@@ -60,7 +60,7 @@ impl TaskStats {
     ) -> Option<Self> {
         let read = record.read(
             || clock.now_ordered(),
-            |cpu| heres.cpu(cpu).map(|here| &here.words),
+            |cpu| heres.cpu(cpu).map(|here| &here.cpu_state),
             &mut [],
         )?;
         let (who, name) = match ended {
@@ -69,7 +69,7 @@ impl TaskStats {
                 // SAFETY: The record was found in the index with preemption off or under RCU. A
                 // task is freed a grace period after its last switch. This switch also removes the
                 // task's record from the index.
-                let task = unsafe { TaskRef::new(record.address as *mut _) };
+                let task = unsafe { TaskRef::new(record.task_address as *mut _) };
                 (task.ids(all), task.name())
             }
         };
@@ -82,20 +82,20 @@ impl TaskStats {
         let bit = |is: bool, flag: u32| if is { flag } else { 0 };
         Some(Self {
             size: size_of::<Self>() as u32,
-            flags: bit(record.kernel, PPA_TASK_KERNEL)
+            flags: bit(record.is_kernel, PPA_TASK_KERNEL)
                 | bit(ended, PPA_TASK_ENDED)
                 | bit(read.running && !ended, PPA_TASK_RUNNING)
-                | bit(record.words.has_latency_hist(), PPA_TASK_LATENCIES),
+                | bit(record.task_state.has_latency_hist(), PPA_TASK_LATENCIES),
             pid: who.pid,
             tgid: who.tgid,
             ppid: who.ppid,
             uid: who.uid,
             cpu: read.cpu,
             reserved: 0,
-            began: record.began,
-            counted: read.counted,
+            began: record.start_boottime_ns,
+            counted: read.counted_ticks,
             values: read.values,
-            runq: read.runq,
+            runq: read.runq_wait_ticks,
             latencies: read.latencies,
             signals: core::array::from_fn(|n| record.signals(n)),
             reserved2: 0,

@@ -27,7 +27,7 @@ pub(crate) const PUBLISH_PERIOD_MS: u32 = 250;
 /// The name of each instance, whether its value is a time, and its help text, in the order of `enum
 /// ppa_cpu_value`.
 #[rustfmt::skip]
-const CPU_VALUE_NAMES: [(&CStr, bool, &CStr); NR_CPU_VALUES] = [
+const CPU_VALUE_SPECS: [(&CStr, bool, &CStr); NR_CPU_VALUES] = [
     (c"ppa/user_time", true, c"Time in user mode"),
     (c"ppa/system_time", true, c"Time in system calls"),
     (c"ppa/interrupt_time", true, c"Time in interrupts and softirqs"),
@@ -51,14 +51,14 @@ const CPU_VALUE_NAMES: [(&CStr, bool, &CStr); NR_CPU_VALUES] = [
 /// The instances of the CPU values in the counter pages, and each CPU's last published values.
 pub(crate) struct CpuInstances {
     instances: KVec<Instance>,
-    last: KVVec<[u64; NR_CPU_VALUES]>,
+    last_published: KVVec<[u64; NR_CPU_VALUES]>,
 }
 
 impl CpuInstances {
     /// Adds the instances of the CPU values to the counter pages. May sleep.
     pub(crate) fn new() -> Result<Self> {
         let mut instances = KVec::with_capacity(NR_CPU_VALUES, GFP_KERNEL)?;
-        for (name, is_time, help) in CPU_VALUE_NAMES {
+        for (name, is_time, help) in CPU_VALUE_SPECS {
             let spec = match is_time {
                 true => CounterSpec::nanoseconds(name),
                 false => CounterSpec::counter(name),
@@ -69,17 +69,20 @@ impl CpuInstances {
             )?;
         }
         let nr = cpu::nr_cpu_ids() as usize;
-        let mut last = KVVec::with_capacity(nr, GFP_KERNEL)?;
+        let mut last_published = KVVec::with_capacity(nr, GFP_KERNEL)?;
         for _ in 0..nr {
-            last.push([0; NR_CPU_VALUES], GFP_KERNEL)?;
+            last_published.push([0; NR_CPU_VALUES], GFP_KERNEL)?;
         }
-        Ok(Self { instances, last })
+        Ok(Self {
+            instances,
+            last_published,
+        })
     }
 
     /// Adds to each instance the increment of its value since the last call. Calls must not
     /// overlap.
     pub(crate) fn publish(&mut self, accounts: &AccountingState) {
-        for (last, cpu) in self.last.iter_mut().zip(0..cpu::nr_cpu_ids()) {
+        for (last, cpu) in self.last_published.iter_mut().zip(0..cpu::nr_cpu_ids()) {
             let words = accounts.cpu(cpu);
             // Skip a CPU that is updating its values: the next `publish()` adds the increments.
             let Some(mut values) =
@@ -87,7 +90,7 @@ impl CpuInstances {
             else {
                 continue;
             };
-            for (value, (_, is_time, _)) in values.iter_mut().zip(&CPU_VALUE_NAMES) {
+            for (value, (_, is_time, _)) in values.iter_mut().zip(&CPU_VALUE_SPECS) {
                 if *is_time {
                     *value = accounts.clock.ticks_to_ns(*value);
                 }
@@ -106,7 +109,7 @@ impl CpuInstances {
     /// Sets the last published values of all CPUs to 0. Called when accounting is stopped, because
     /// the values of each CPU begin at 0 when accounting is started again.
     pub(crate) fn reset_last_published(&mut self) {
-        for last in &mut self.last {
+        for last in &mut self.last_published {
             *last = [0; NR_CPU_VALUES];
         }
     }

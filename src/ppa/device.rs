@@ -42,10 +42,10 @@ pub(crate) fn register() -> Result<Device> {
 #[derive(Default)]
 struct ReadCursor {
     /// The file position after the last read: the number of bytes read since position 0.
-    position: i64,
+    file_position: i64,
     /// The position of the next task, in the numbering that [`read_tasks::collect_tasks`] uses. User
     /// space must not see this position, because it contains the address of a task structure.
-    place: u64,
+    walk_position: u64,
 }
 
 /// An open file of `/dev/ppa`.
@@ -56,7 +56,7 @@ struct PpaFile {
 }
 
 /// Returns the number that identifies an open file as a reader.
-fn reader(file: &LocalFile) -> usize {
+fn reader_id(file: &LocalFile) -> usize {
     file.as_ptr() as usize
 }
 
@@ -84,11 +84,11 @@ fn info(file: usize) -> Info {
         info.levels = accounts.levels;
         info.nr_tasks = accounts.nr_tasks.load_relaxed();
         let unread = all
-            .ended
+            .ended_tasks
             .end()
-            .saturating_sub(all.ended.next_record_of_reader(file));
+            .saturating_sub(all.ended_tasks.next_record_of_reader(file));
         info.nr_ended = accounts.nr_ended.load_relaxed().wrapping_add(unread);
-        let lost = all.ended.lost_records_of_reader(file);
+        let lost = all.ended_tasks.lost_records_of_reader(file);
         info.lost = accounts.lost.load_relaxed().wrapping_add(lost);
         info.refused = accounts.refused.load_relaxed();
     }
@@ -124,30 +124,30 @@ impl FileOperations for PpaFile {
         let mut cursor = self.cursor.lock();
         if *position == 0 {
             *cursor = ReadCursor::default();
-        } else if *position != cursor.position {
+        } else if *position != cursor.file_position {
             return Err(EINVAL);
         }
-        let mut place = cursor.place;
+        let mut walk_position = cursor.walk_position;
         // Copy the records to user space after `collect_tasks()` has released `ACCOUNTING`, because
         // the copy may wait for page faults of the caller's memory. During the copy only the file's
         // own lock, `cursor`, is held.
-        let (all, next) = read_tasks::collect_tasks(reader(file), &mut place, most)?;
+        let (all, next) = read_tasks::collect_tasks(reader_id(file), &mut walk_position, most)?;
         to.write_slice(values_as_bytes(&all))?;
         if all.iter().any(TaskStats::has_ended) {
-            read_tasks::note_delivered_records(reader(file), next);
+            read_tasks::note_delivered_records(reader_id(file), next);
         }
         let bytes = all.len().wrapping_mul(size_of::<TaskStats>());
         *position = position.wrapping_add(bytes as i64);
         *cursor = ReadCursor {
-            position: *position,
-            place,
+            file_position: *position,
+            walk_position,
         };
         Ok(bytes)
     }
 
     fn ioctl(&self, file: &LocalFile, command: u32, arg: UserPtr) -> Result {
         match command {
-            GETINFO => write(arg, &info(reader(file))),
+            GETINFO => write(arg, &info(reader_id(file))),
             GETTASK => {
                 let [_, _, pid]: [u32; 3] = read(arg)?;
                 write(arg, &read_tasks::collect_task(pid)?)

@@ -16,14 +16,14 @@ use crate::state::{add_return, AccountingState, MAX_ENDED_BYTES, MAX_ENDED_RECOR
 use crate::stats;
 use crate::task_record::TaskRecord;
 
-/// The position in `/dev/ppa` at which the records of ended tasks begin. Positions below
-/// `ENDED_TASKS_FILE_POSITION` belong to the records of living tasks.
-pub(crate) const ENDED_TASKS_FILE_POSITION: u64 = 1 << 62;
-/// A reader whose position is at least `DRAINED_READER_FILE_POSITION` reads the records of ended
-/// tasks. The reader's position minus `DRAINED_READER_FILE_POSITION` is the number of a record: the
+/// The walk position at which the records of ended tasks begin. Positions below
+/// `ENDED_TASKS_WALK_POSITION` belong to the records of living tasks.
+pub(crate) const ENDED_TASKS_WALK_POSITION: u64 = 1 << 62;
+/// A reader whose walk position is at least `PASS_END_WALK_POSITION` reads the records of ended
+/// tasks. The reader's position minus `PASS_END_WALK_POSITION` is the number of a record: the
 /// reader stops before this record. Records of tasks that end later are left for the reader's next
 /// pass, so that each pass ends.
-const DRAINED_READER_FILE_POSITION: u64 = ENDED_TASKS_FILE_POSITION + 1;
+const PASS_END_WALK_POSITION: u64 = ENDED_TASKS_WALK_POSITION + 1;
 
 /// The queue reuses the free places at its front only if there are at least
 /// `MIN_FREE_PLACES_TO_REUSE` of them.
@@ -49,7 +49,7 @@ pub(crate) struct EndedTasks {
     /// Number of bytes of the records.
     bytes: u64,
     /// Number of the first record that no reader has read. A new reader begins at this record.
-    unread: u64,
+    first_unread: u64,
     readers: KVVec<EndedTasksReader>,
 }
 
@@ -59,7 +59,7 @@ impl EndedTasks {
         nr_free_places: 0,
         first: 0,
         bytes: 0,
-        unread: 0,
+        first_unread: 0,
         readers: KVVec::new(),
     };
 
@@ -81,21 +81,22 @@ impl EndedTasks {
         all.saturating_add(nr) <= most && self.bytes.saturating_add(bytes) <= most_bytes
     }
 
-    /// Moves the records from `AccountingState::ended`, the list of the probes, to this queue.
-    /// Drops the oldest records beyond the limits, and counts them as lost.
-    fn drain(&mut self, accounts: &AccountingState) {
+    /// Moves the records from `AccountingState::ended_records`, the list of the probes, to this
+    /// queue. Drops the oldest records beyond the limits, and counts them as lost.
+    fn take_records_from_probes(&mut self, accounts: &AccountingState) {
         let first = self.end();
-        accounts.ended.take(&mut |record| {
+        accounts.ended_records.take(&mut |record| {
             accounts.subtract_ended_record(record.bytes());
             if self.push(record).is_err() {
                 add_return(&accounts.lost, 1);
-                stats::count_lost();
+                stats::count_lost_record();
             }
         });
-        // `accounts.ended` begins with the task that ended last: reverse the order of the records.
+        // `accounts.ended_records` begins with the task that ended last: reverse the order of the
+        // records.
         self.reverse_records_from(first);
         for _ in 0..self.limit(MAX_ENDED_RECORDS, MAX_ENDED_BYTES) {
-            stats::count_lost();
+            stats::count_lost_record();
         }
     }
 
@@ -133,7 +134,7 @@ impl EndedTasks {
             reader.lost = reader.lost.wrapping_add(lost);
             reader.next = reader.next.wrapping_add(lost);
         }
-        self.unread = self.unread.max(self.first);
+        self.first_unread = self.first_unread.max(self.first);
         self.reuse_free_places();
         self.first.wrapping_sub(before)
     }
@@ -141,7 +142,7 @@ impl EndedTasks {
     /// Frees all records, without counting them as lost for readers that have not got them.
     pub(crate) fn clear(&mut self) {
         self.first = self.end();
-        self.unread = self.first;
+        self.first_unread = self.first;
         for reader in &mut self.readers {
             reader.next = self.first;
         }
@@ -154,7 +155,7 @@ impl EndedTasks {
         if self.reader(file).is_none() {
             let reader = EndedTasksReader {
                 file,
-                next: self.unread,
+                next: self.first_unread,
                 lost: 0,
             };
             self.readers.push(reader, GFP_KERNEL_ACCOUNT)?;
@@ -182,7 +183,8 @@ impl EndedTasks {
 
     /// Returns the number of the next record to be read through an open file.
     pub(crate) fn next_record_of_reader(&self, file: usize) -> u64 {
-        self.reader(file).map_or(self.unread, |reader| reader.next)
+        self.reader(file)
+            .map_or(self.first_unread, |reader| reader.next)
     }
 
     /// Returns the number of records that were dropped before they were read through the file.
@@ -198,8 +200,8 @@ impl EndedTasks {
     }
 
     /// Adds the values of ended tasks that have not been read through the file to `found`, until
-    /// `found` has `most` elements. `at` is the reader's position in `/dev/ppa`. Returns the number
-    /// of the record at which the next read of ended tasks begins.
+    /// `found` has `most` elements. `at` is the reader's walk position. Returns the number of the
+    /// record at which the next read of ended tasks begins.
     pub(crate) fn collect(
         &mut self,
         accounts: &AccountingState,
@@ -212,19 +214,20 @@ impl EndedTasks {
         if found.len() == most {
             return next;
         }
-        if *at < DRAINED_READER_FILE_POSITION {
-            // `drain()` drops the oldest records of the queue if old and new records exceed the
-            // limits. Call `drain()` only if this reader has got all records of the queue, or if
-            // the new records fit into the limits together with the old records.
+        if *at < PASS_END_WALK_POSITION {
+            // `take_records_from_probes()` drops the oldest records of the queue if old and new
+            // records exceed the limits. Call `take_records_from_probes()` only if this reader has
+            // got all records of the queue, or if the new records fit into the limits together with
+            // the old records.
             let nr = accounts.nr_ended.load_relaxed();
             let bytes = accounts.ended_bytes.load_relaxed();
             if next == self.end() || self.fits(nr, bytes, MAX_ENDED_RECORDS, MAX_ENDED_BYTES) {
-                self.drain(accounts);
+                self.take_records_from_probes(accounts);
                 next = self.next_record_of_reader(file);
             }
-            *at = DRAINED_READER_FILE_POSITION.wrapping_add(self.end());
+            *at = PASS_END_WALK_POSITION.wrapping_add(self.end());
         }
-        let pass_end = at.wrapping_sub(DRAINED_READER_FILE_POSITION);
+        let pass_end = at.wrapping_sub(PASS_END_WALK_POSITION);
         for record in self.records_from(next) {
             if found.len() == most || next >= pass_end {
                 break;
@@ -246,7 +249,7 @@ impl EndedTasks {
         if let Some(reader) = self.readers.iter_mut().find(|reader| reader.file == file) {
             reader.next = reader.next.max(to);
         }
-        self.unread = self.unread.max(to);
+        self.first_unread = self.first_unread.max(to);
         self.free_delivered_records();
     }
 
@@ -254,7 +257,7 @@ impl EndedTasks {
     /// records that at least one earlier reader has got.
     fn free_delivered_records(&mut self) {
         let read = self.readers.iter().map(|reader| reader.next).min();
-        let read = read.unwrap_or(self.unread);
+        let read = read.unwrap_or(self.first_unread);
         while self.first < read && self.free_first_record() {}
         self.reuse_free_places();
     }

@@ -33,8 +33,8 @@ impl DeadCallback for Hotplug {
         user_return::cpu_dead(cpu);
         let _preempt = NoPreempt::new();
         if let Some(here) = PerCpu::of_cpu(cpu) {
-            let last = here.task().map(|record| &record.words);
-            here.words.finish_offline(last, here.clock.now());
+            let last = here.task().map(|record| &record.task_state);
+            here.cpu_state.account_last_run(last, here.clock.now());
             here.set_task(None);
         }
     }
@@ -44,7 +44,7 @@ impl DeadCallback for Hotplug {
 fn set_offline(offline: bool) {
     let _preempt = NoPreempt::new();
     if let Some(here) = PerCpu::this_cpu() {
-        here.words.set_offline(offline);
+        here.cpu_state.set_offline(offline);
     }
 }
 
@@ -55,14 +55,14 @@ impl PowerCallbacks for Power {
     fn suspend() {
         let _preempt = NoPreempt::new();
         if let Some(here) = PerCpu::this_cpu() {
-            here.words.suspend(here.clock.now());
+            here.cpu_state.suspend(here.clock.now());
         }
     }
 
     fn resume() {
         let _preempt = NoPreempt::new();
         if let Some(here) = PerCpu::this_cpu() {
-            here.words.resume(here.clock.now());
+            here.cpu_state.resume(here.clock.now());
         }
     }
 }

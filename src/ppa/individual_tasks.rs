@@ -39,7 +39,7 @@ const MAX_TASK_ENTRIES: usize = 4096;
 /// `ENOSPC` at [`MAX_TASK_ENTRIES`] entries; `EDQUOT` if the task's user would exceed the limit
 /// `user_kb`; `ENOMEM`; the errors of [`AccountingConfig::new`].
 pub(crate) fn set_task_accounting(pid: u32, values: &[i32; 4]) -> Result {
-    access::may_manage_accounting()?;
+    access::check_may_manage_accounting()?;
     let wanted = AccountingConfig::new(values)?;
     let task = task::find_thread_in_initial_ns(pid).ok_or(ESRCH)?;
     if task::is_exiting(&task) {
@@ -54,7 +54,7 @@ pub(crate) fn set_task_accounting(pid: u32, values: &[i32; 4]) -> Result {
         if !ACCOUNTING.lock().entries.iter().any(is_going) {
             break;
         }
-        worker::queue_worker();
+        worker::queue_cleanup_worker();
         task::sleep_one_ms();
     }
     let id = {
@@ -64,13 +64,13 @@ pub(crate) fn set_task_accounting(pid: u32, values: &[i32; 4]) -> Result {
         let found = all.entries.iter().find(same);
         match found.map(|entry| (entry.id, entry.removing)) {
             Some((_, true)) => return Err(EBUSY),
-            Some((id, false)) => return change(&mut all, id, wanted),
+            Some((id, false)) => return change_entry(&mut all, id, wanted),
             None => {}
         }
         // Another task may have an entry with this PID: a thread that executes a program takes over
         // the PID of its thread-group leader, and the thread's old PID may be in use again.
         if all.entries.iter().any(|entry| entry.pid == pid) {
-            worker::queue_worker();
+            worker::queue_cleanup_worker();
             return Err(EBUSY);
         }
         if !wanted.on {
@@ -81,8 +81,8 @@ pub(crate) fn set_task_accounting(pid: u32, values: &[i32; 4]) -> Result {
             return Err(ENOSPC);
         }
         all.entries.all.reserve(1, GFP_KERNEL)?;
-        let id = all.entries.next;
-        all.entries.next = id.wrapping_add(1);
+        let id = all.entries.next_id;
+        all.entries.next_id = id.wrapping_add(1);
         id
     };
     let entry = TaskEntry {
@@ -93,17 +93,20 @@ pub(crate) fn set_task_accounting(pid: u32, values: &[i32; 4]) -> Result {
         directory: Some(TaskDirectory::create(pid, id)?),
         task,
     };
-    add(&mut ACCOUNTING.lock(), entry)
+    add_entry(&mut ACCOUNTING.lock(), entry)
 }
 
 /// Adds an entry to the list and starts to account its task. The caller has reserved memory for one
 /// more entry.
-fn add(all: &mut Accounting, entry: TaskEntry) -> Result {
+fn add_entry(all: &mut Accounting, entry: TaskEntry) -> Result {
     let id = entry.id;
     all.entries.put(entry);
     let accounted = match all.state() {
         None => start_with_entry(all, id),
-        Some(accounts) => all.entries.find(id).and_then(|e| e.account(accounts)),
+        Some(accounts) => all
+            .entries
+            .find(id)
+            .and_then(|e| e.start_accounting(accounts)),
     };
     // If the task exited before its record was marked as individually accounted, the exit probe has
     // not queued the worker. Search for the entry again, which fails if the task has exited.
@@ -135,11 +138,11 @@ fn queue_entry_removal(all: &mut Accounting, id: usize) {
     if let Some(entry) = all.entries.find_even_if_removing(id) {
         entry.removing = true;
     }
-    worker::queue_worker();
+    worker::queue_cleanup_worker();
 }
 
 /// Changes the settings of an entry. If the new settings switch accounting off, removes the entry.
-fn change(all: &mut Accounting, id: usize, wanted: AccountingConfig) -> Result {
+fn change_entry(all: &mut Accounting, id: usize, wanted: AccountingConfig) -> Result {
     let entry = all.entries.find(id)?;
     if !wanted.on {
         if let Some(accounts) = all.state() {
@@ -159,11 +162,11 @@ fn change(all: &mut Accounting, id: usize, wanted: AccountingConfig) -> Result {
             Ok(entry) if before.cpus_per_group == wanted.cpus_per_group => {
                 let _preempt = NoPreempt::new();
                 if let Some(record) = accounts.index.get(task::task_address(&entry.task)) {
-                    record.words.set_latency_hist(wanted.latency_hist);
+                    record.task_state.set_latency_hist(wanted.latency_hist);
                 }
                 Ok(())
             }
-            found => found.and_then(|entry| entry.account(accounts)),
+            found => found.and_then(|entry| entry.start_accounting(accounts)),
         },
     };
     if done.is_err() {
@@ -180,22 +183,22 @@ fn change(all: &mut Accounting, id: usize, wanted: AccountingConfig) -> Result {
 pub(crate) fn entry_settings(id: usize) -> Result<[i32; 4]> {
     let all = ACCOUNTING.lock();
     let entry = all.entries.find(id)?;
-    access::may_read_accounting(&entry.task)?;
+    access::check_may_read_accounting(&entry.task)?;
     Ok(entry.config.values())
 }
 
 /// Changes an entry's settings: the four values of the task's `ppactl` file. Returns `EPERM`
 /// without `CAP_PERFMON`; other errors are those of [`set_task_accounting`].
 pub(crate) fn set_entry_settings(id: usize, values: &[i32; 4]) -> Result {
-    access::may_manage_accounting()?;
+    access::check_may_manage_accounting()?;
     let wanted = AccountingConfig::new(values)?;
-    change(&mut ACCOUNTING.lock(), id, wanted)
+    change_entry(&mut ACCOUNTING.lock(), id, wanted)
 }
 
 /// Calls `each` with the PID and the settings (the four values of `ppactl`) of each entry. Returns
 /// `EPERM` without `CAP_PERFMON`.
 pub(crate) fn for_each_entry(each: &mut dyn FnMut(u32, [i32; 4])) -> Result {
-    access::may_manage_accounting()?;
+    access::check_may_manage_accounting()?;
     for entry in ACCOUNTING.lock().entries.iter() {
         if !entry.removing && !entry.has_ended() {
             each(entry.pid, entry.config.values());

@@ -66,8 +66,8 @@ struct Ppa {
     _device: base::device::Device,
     _files: procfs::ProcfsFiles,
     _power: base::power::PowerRegistration<hotplug::Power>,
-    _cpus: HotplugRegistration<hotplug::Hotplug>,
-    _dead_cpus: HotplugRegistration<hotplug::Hotplug>,
+    _online_callbacks: HotplugRegistration<hotplug::Hotplug>,
+    _dead_callback: HotplugRegistration<hotplug::Hotplug>,
     _stats: stats::AccountingStats,
 }
 
@@ -76,13 +76,13 @@ impl kernel::Module for Ppa {
         base::lock::init_mutex(&start_stop::ACCOUNTING);
         base::lock::init_mutex(&individual_tasks::TASK_FILES_LOCK);
         let stats = stats::AccountingStats::new()?;
-        let dead_cpus = HotplugRegistration::register_dead_callback()?;
+        let dead_callback = HotplugRegistration::register_dead_callback()?;
         // Create the files and the device last, because users can open them at once, and the module
         // is freed if a later step fails.
         let this = Self {
             _stats: stats,
-            _dead_cpus: dead_cpus,
-            _cpus: HotplugRegistration::register()?,
+            _dead_callback: dead_callback,
+            _online_callbacks: HotplugRegistration::register()?,
             _power: base::power::PowerRegistration::register()?,
             _files: procfs::ProcfsFiles::create()?,
             _device: device::register()?,

@@ -20,7 +20,7 @@ use base::{cpu, rcu};
 /// The accounting state of a CPU, and the record of the task that runs on the CPU.
 #[repr(C, align(64))]
 pub(crate) struct PerCpu {
-    pub(crate) words: Cpu,
+    pub(crate) cpu_state: Cpu,
     task: Word,
     pub(crate) clock: Clock,
 }
@@ -66,7 +66,7 @@ impl PerCpu {
     /// off.
     #[inline(always)]
     pub(crate) fn is_softirqd(&self) -> bool {
-        self.task().is_some_and(|record| record.softirqd)
+        self.task().is_some_and(|record| record.is_softirqd)
     }
 
     /// Sets the record of the task that runs on this CPU; `None` if the task is not accounted.
@@ -88,12 +88,12 @@ pub(crate) struct PerCpuTable(KVVec<PerCpu>);
 
 impl PerCpuTable {
     /// Allocates the accounting states of all CPUs. The probes do not use the states before
-    /// [`publish`](Self::publish). May sleep.
+    /// [`set_percpu_pointers`](Self::set_percpu_pointers). May sleep.
     pub(crate) fn new(clock: Clock) -> Result<Self> {
         let mut all = KVVec::with_capacity(cpu::nr_cpu_ids() as usize, GFP_KERNEL)?;
         for cpu in 0..cpu::nr_cpu_ids() {
             let here = PerCpu {
-                words: Cpu::new(cpu),
+                cpu_state: Cpu::new(cpu),
                 task: Word::new(0),
                 clock,
             };
@@ -104,7 +104,7 @@ impl PerCpuTable {
 
     /// Sets `ppa_percpu` of each CPU to the address of the CPU's element. The elements of the table
     /// are on the heap and do not move.
-    pub(crate) fn publish(&self) {
+    pub(crate) fn set_percpu_pointers(&self) {
         for (here, cpu) in self.0.iter().zip(0..) {
             // SAFETY: `cpu` is the number of a CPU. The drop of the table clears the CPU's pointer
             // before it frees the elements of the table.

@@ -129,15 +129,21 @@ impl AccountingState {
     fn switch(&self, here: &PerCpu, after: TaskRef<'_>, record: Option<&TaskRecord>) {
         begin_switch(here, record);
         let now = self.clock.now_if_tsc();
-        let turn = now.and_then(|now| Some((now, here.words.uninterrupted_run_ticks(now)?)));
+        let turn = now.and_then(|now| Some((now, here.cpu_state.uninterrupted_run_ticks(now)?)));
         let Some((now, own)) = turn else {
             return self.switch_slow(here, (after, record), true, false);
         };
         let before = here.task();
-        let in_kernel = here.words.switch_fast(
+        let in_kernel = here.cpu_state.switch_fast(
             own,
-            (before.map(|record| &record.words), SwitchReason::Blocked),
-            (record.map(|record| &record.words), &self.latency_bounds),
+            (
+                before.map(|record| &record.task_state),
+                SwitchReason::Blocked,
+            ),
+            (
+                record.map(|record| &record.task_state),
+                &self.latency_bounds,
+            ),
             || after.pid() == 0,
             now,
         );
@@ -183,9 +189,12 @@ impl AccountingState {
             SwitchReason::Preempted
         };
         let task = here.task();
-        let in_kernel = here.words.switch(
-            (task.map(|record| &record.words), leave),
-            (record.map(|record| &record.words), &self.latency_bounds),
+        let in_kernel = here.cpu_state.switch(
+            (task.map(|record| &record.task_state), leave),
+            (
+                record.map(|record| &record.task_state),
+                &self.latency_bounds,
+            ),
             || after.pid() == 0,
             now,
         );
@@ -206,7 +215,8 @@ impl AccountingState {
             return;
         };
         if let Some(record) = here.task() {
-            here.words.end_switch(&record.words, is_switch, now);
+            here.cpu_state
+                .end_switch(&record.task_state, is_switch, now);
         }
     }
 
@@ -219,7 +229,7 @@ impl AccountingState {
     #[inline(always)]
     fn wake(&self, task: TaskRef<'_>, now: u64) {
         if let Some(record) = self.record_of(task) {
-            record.words.wake(now);
+            record.task_state.wake(now);
         }
     }
 
@@ -248,7 +258,7 @@ impl EventHandler<ProcessExit<'_>> for AccountingState {
         let Some(here) = PerCpu::this_cpu() else {
             return;
         };
-        if here.words.is_user_time() && !task::current_task_ref().is_kernel() {
+        if here.cpu_state.is_user_time() && !task::current_task_ref().is_kernel() {
             self.enter_kernel(here);
         }
         // Search the index: while the record is being inserted or replaced, `here.task()` may not
@@ -257,7 +267,7 @@ impl EventHandler<ProcessExit<'_>> for AccountingState {
         let charge = record.and_then(|record| {
             record.save_ids_and_name(task::current_task_ref());
             if record.individually_accounted.load_relaxed() != 0 {
-                worker::queue_worker();
+                worker::queue_cleanup_worker();
             }
             record.end_charge()
         });
@@ -274,7 +284,7 @@ impl EventHandler<SignalDeliver<'_>> for AccountingState {
         // `signal_deliver` also occurs for a fatal signal, so the time of the exit is system time.
         self.enter_kernel(here);
         if let Some(record) = here.task() {
-            record.words.count_signal(event.number as usize);
+            record.task_state.count_signal(event.number as usize);
         }
     }
 }
@@ -292,9 +302,9 @@ impl EventHandler<PageFaultUser<'_>> for AccountingState {
 /// the CPU's values and of the task's values detect the switch. Called before the clock is read.
 #[inline(always)]
 fn begin_switch(here: &PerCpu, after: Option<&TaskRecord>) {
-    here.words.begin_switch();
+    here.cpu_state.begin_switch();
     if let Some(record) = after {
-        record.words.begin_switch_in();
+        record.task_state.begin_switch_in();
     }
 }
 
@@ -305,8 +315,8 @@ impl EventHandler<SysEnter<'_>> for AccountingState {
         let Some(here) = PerCpu::this_cpu() else {
             return;
         };
-        let task = here.task().map(|record| &record.words);
-        here.words.syscall_enter(task, || self.clock.now());
+        let task = here.task().map(|record| &record.task_state);
+        here.cpu_state.syscall_enter(task, || self.clock.now());
     }
 }
 
@@ -321,8 +331,8 @@ impl EventHandler<SysExit<'_>> for AccountingState {
         if user_return::has_exit_work() && self.enter_kernel(here) {
             return;
         }
-        let task = here.task().map(|record| &record.words);
-        here.words.syscall_exit(task, || self.clock.now());
+        let task = here.task().map(|record| &record.task_state);
+        here.cpu_state.syscall_exit(task, || self.clock.now());
     }
 }
 
@@ -347,7 +357,7 @@ impl EventHandler<SoftirqEntry<'_>> for AccountingState {
             return;
         };
         let own = here.is_softirqd();
-        here.words
+        here.cpu_state
             .softirq_enter(event.vector as usize, own, || self.clock.now());
     }
 }
@@ -358,7 +368,7 @@ impl EventHandler<SoftirqExit<'_>> for AccountingState {
         let Some(here) = PerCpu::this_cpu() else {
             return;
         };
-        here.words.softirq_exit(|| self.clock.now());
+        here.cpu_state.softirq_exit(|| self.clock.now());
     }
 }
 
@@ -366,14 +376,15 @@ impl AccountingState {
     #[inline]
     fn irq_enter(&self, is_first_of_line: bool) {
         if let Some(here) = PerCpu::this_cpu() {
-            here.words.irq_enter(is_first_of_line, || self.clock.now());
+            here.cpu_state
+                .irq_enter(is_first_of_line, || self.clock.now());
         }
     }
 
     #[inline]
     fn irq_exit(&self) {
         if let Some(here) = PerCpu::this_cpu() {
-            here.words.irq_exit(|| self.clock.now());
+            here.cpu_state.irq_exit(|| self.clock.now());
         }
     }
 }

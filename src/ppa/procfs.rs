@@ -74,7 +74,7 @@ extern "C" fn ppa_worker() {
 #[no_mangle]
 unsafe extern "C" fn ppa_show_cpus(seq: *mut bindings::seq_file, _: *mut c_void) -> c_int {
     from_result(|| {
-        access::may_manage_accounting()?;
+        access::check_may_manage_accounting()?;
         read_cpus::for_each_cpu_values(&mut |values: [u64; NR_CPU_VALUES]| {
             // SAFETY: seq_file's structure is valid during the call, and the size passed is that of
             // the array.
@@ -98,7 +98,7 @@ unsafe extern "C" fn ppa_show_cpus(seq: *mut bindings::seq_file, _: *mut c_void)
 #[no_mangle]
 unsafe extern "C" fn ppa_show_records(seq: *mut bindings::seq_file) -> c_int {
     from_result(|| {
-        for (uid, bytes) in &read_tasks::bytes_by_user()? {
+        for (uid, bytes) in &read_tasks::record_bytes_by_user()? {
             // SAFETY: seq_file's structure is valid during the call.
             unsafe { helpers::ppa_record_line(seq, *uid, *bytes) };
         }
@@ -273,7 +273,7 @@ fn write_binary_values(id: usize, write: &mut dyn FnMut(&[u8])) -> Result {
     for number in had.groups.iter().flatten() {
         write(&number.to_ne_bytes());
     }
-    write(&had.snapshot.runq.to_ne_bytes());
+    write(&had.snapshot.runq_wait_ticks.to_ne_bytes());
     for number in &had.signals {
         write(&number.to_ne_bytes());
     }

@@ -26,7 +26,9 @@ pub(crate) fn for_each_cpu_values(each: &mut dyn FnMut([u64; NR_CPU_VALUES])) ->
                 let mut values = None;
                 for _ in 0..MAX_READ_ATTEMPTS {
                     let online = cpu::is_online(cpu);
-                    values = here.words.values(online, || accounts.clock.now_ordered());
+                    values = here
+                        .cpu_state
+                        .values(online, || accounts.clock.now_ordered());
                     if values.is_some() {
                         break;
                     }

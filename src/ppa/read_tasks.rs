@@ -9,7 +9,7 @@ use kernel::prelude::*;
 use ppa_rules::{NR_SIGNALS, NR_VALUES};
 
 use crate::abi::TaskStats;
-use crate::ended_tasks::ENDED_TASKS_FILE_POSITION;
+use crate::ended_tasks::ENDED_TASKS_WALK_POSITION;
 use crate::start_stop::{Accounting, ACCOUNTING};
 use crate::task_record::TaskRecord;
 use crate::worker;
@@ -24,11 +24,11 @@ const MAX_TASKS_PER_READ: usize = 256;
 /// is 1 ms. A change of the values may take long if the virtual CPU that changes them is preempted.
 pub(crate) const MAX_READ_ATTEMPTS: u32 = 200;
 
-/// Returns the values of at most `most` tasks for an open file, from the position `at` on. First
-/// come the values of living tasks, then the values of ended tasks that have not been read through
-/// this file. Also returns a record number, which the caller passes to [`note_delivered_records`]:
-/// the next read of ended tasks begins at the record with this number. Returns `ENODATA` if
-/// accounting is off.
+/// Returns the values of at most `most` tasks for an open file, from the walk position `at` on.
+/// First come the values of living tasks, then the values of ended tasks that have not been read
+/// through this file. Also returns a record number, which the caller passes to
+/// [`note_delivered_records`]: the next read of ended tasks begins at the record with this number.
+/// Returns `ENODATA` if accounting is off.
 pub(crate) fn collect_tasks(
     file: usize,
     at: &mut u64,
@@ -38,16 +38,18 @@ pub(crate) fn collect_tasks(
     let mut found = KVVec::with_capacity(most, GFP_KERNEL)?;
     let mut all = ACCOUNTING.lock();
     let Accounting {
-        probes: on, ended, ..
+        probes: on,
+        ended_tasks,
+        ..
     } = &mut *all;
     let accounts = on.as_ref().map(Probes::state).ok_or_else(errno::enodata)?;
-    ended.add_reader(file)?;
+    ended_tasks.add_reader(file)?;
     let mut tries = 0u32;
-    while found.len() < most && *at < ENDED_TASKS_FILE_POSITION {
+    while found.len() < most && *at < ENDED_TASKS_WALK_POSITION {
         let (told, next) = {
             let _preempt = NoPreempt::new();
             match accounts.index.next_after(*at) {
-                None => (None, ENDED_TASKS_FILE_POSITION),
+                None => (None, ENDED_TASKS_WALK_POSITION),
                 Some((record, place)) => {
                     let told =
                         TaskStats::new(record, &accounts.per_cpu, false, true, accounts.clock);
@@ -57,7 +59,7 @@ pub(crate) fn collect_tasks(
         };
         // If the record is being changed, sleep: the task that changes the record may need this
         // CPU.
-        if told.is_none() && next != ENDED_TASKS_FILE_POSITION && tries < MAX_READ_ATTEMPTS {
+        if told.is_none() && next != ENDED_TASKS_WALK_POSITION && tries < MAX_READ_ATTEMPTS {
             tries = tries.wrapping_add(1);
             task::sleep_one_ms();
             continue;
@@ -69,7 +71,7 @@ pub(crate) fn collect_tasks(
         }
     }
     accounts.free_retired();
-    let next = ended.collect(accounts, file, at, &mut found, most);
+    let next = ended_tasks.collect(accounts, file, at, &mut found, most);
     Ok((found, next))
 }
 
@@ -77,18 +79,18 @@ pub(crate) fn collect_tasks(
 /// `next`. Called after a read of `/dev/ppa` has copied the values of ended tasks to user space.
 pub(crate) fn note_delivered_records(file: usize, next: u64) {
     let mut all = ACCOUNTING.lock();
-    all.ended.advance(file, next);
+    all.ended_tasks.advance(file, next);
     if !all.config.on {
-        worker::queue_worker();
+        worker::queue_cleanup_worker();
     }
 }
 
 /// Removes the reader of an open file that is being closed.
 pub(crate) fn remove_file_reader(file: usize) {
     let mut all = ACCOUNTING.lock();
-    all.ended.remove_reader(file);
+    all.ended_tasks.remove_reader(file);
     if !all.config.on {
-        worker::queue_worker();
+        worker::queue_cleanup_worker();
     }
 }
 
@@ -104,7 +106,7 @@ pub(crate) fn collect_task(pid: u32) -> Result<TaskStats> {
     let all = ACCOUNTING.lock();
     // The task may execute a program with more rights while the caller waits for the lock, so the
     // permission is checked after the wait.
-    access::may_read_accounting(&task)?;
+    access::check_may_read_accounting(&task)?;
     let accounts = all.state().ok_or_else(errno::enodata)?;
     for _ in 0..MAX_READ_ATTEMPTS {
         {
@@ -141,7 +143,7 @@ pub(crate) struct TaskValues {
 pub(crate) fn read_entry(id: usize) -> Result<TaskValues> {
     let all = ACCOUNTING.lock();
     let entry = all.entries.find(id)?;
-    access::may_read_accounting(&entry.task)?;
+    access::check_may_read_accounting(&entry.task)?;
     let accounts = all.state().ok_or_else(errno::enodata)?;
     let nr = TaskRecord::groups(entry.config.cpus_per_group);
     let mut groups = KVVec::with_capacity(nr, GFP_KERNEL)?;
@@ -159,7 +161,7 @@ pub(crate) fn read_entry(id: usize) -> Result<TaskValues> {
                 return Ok(TaskValues {
                     snapshot: read,
                     signals: core::array::from_fn(|n| record.signals(n)),
-                    latency_hist: record.words.has_latency_hist(),
+                    latency_hist: record.task_state.has_latency_hist(),
                     clock: accounts.clock,
                     groups,
                 });
@@ -172,7 +174,7 @@ pub(crate) fn read_entry(id: usize) -> Result<TaskValues> {
 
 /// Returns the number of bytes of task records for each user, sorted by user. Records of ended
 /// tasks that have not been read yet are included. May sleep.
-pub(crate) fn bytes_by_user() -> Result<KVVec<(u32, u64)>> {
+pub(crate) fn record_bytes_by_user() -> Result<KVVec<(u32, u64)>> {
     let mut users: KVVec<(u32, u64)> = KVVec::new();
     let mut add = |user: u32, bytes: u64| -> Result {
         match users.binary_search_by_key(&user, |(known, _)| *known) {
@@ -202,16 +204,17 @@ pub(crate) fn bytes_by_user() -> Result<KVVec<(u32, u64)>> {
             add(user, bytes)?;
             place = next;
         }
-        // `ACCOUNTING` is held, so no record is removed from `accounts.ended` during the walk.
+        // `ACCOUNTING` is held, so no record is removed from `accounts.ended_records` during the
+        // walk.
         let mut done = Ok(());
-        accounts.ended.each(|record| {
+        accounts.ended_records.each(|record| {
             if done.is_ok() {
                 done = add(record.user(), record.bytes());
             }
         });
         done?;
     }
-    for record in all.ended.records_from(0) {
+    for record in all.ended_tasks.records_from(0) {
         add(record.user(), record.bytes())?;
     }
     Ok(users)

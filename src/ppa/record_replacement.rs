@@ -51,7 +51,7 @@ impl AccountingState {
     /// `user_kb` or memory is short, the task keeps its record, in which the groups of CPUs may
     /// have another size. May sleep. The caller holds `ACCOUNTING`.
     pub(crate) fn end_individual_accounting(&self, task: TaskRef<'_>) {
-        if task.has_ended() {
+        if task.has_exit_state() {
             // The probe of the task's last switch moves its record to the ended tasks.
             return;
         }
@@ -65,7 +65,7 @@ impl AccountingState {
         let _preempt = NoPreempt::new();
         if let Some(record) = self.record_of(task) {
             record.individually_accounted.store_relaxed(0);
-            record.words.set_latency_hist(latencies);
+            record.task_state.set_latency_hist(latencies);
         }
     }
 
@@ -89,9 +89,11 @@ impl AccountingState {
                     before
                 }
                 Some(record) => {
-                    began = record.words.began();
+                    began = record.task_state.began();
                     if let Some(old) = self.record_of(task) {
-                        waits_since = record.words.copy_wait_start(&old.words);
+                        waits_since = record
+                            .task_state
+                            .copy_cpu_mode_and_wait_start(&old.task_state);
                     }
                     let before = self.index.replace(record);
                     if before.is_none() {
@@ -102,7 +104,7 @@ impl AccountingState {
                         self.remove_if_dead(task);
                     }
                     charge = self.end_charge_if_exiting(task);
-                    self.find_syscall(task);
+                    self.mark_if_in_syscall(task);
                     before
                 }
             }
@@ -115,17 +117,19 @@ impl AccountingState {
         if let Some(before) = before {
             // No CPU uses the old record any more.
             let old = before.get();
-            old.words.end(began);
+            old.task_state.end(began);
             if let Some(history) = history {
-                history.append(&old.words, old.history.as_deref());
+                history.add_record(&old.task_state, old.history.as_deref());
                 let _preempt = NoPreempt::new();
                 if let Some(record) = self.record_of(task) {
-                    record.words.recopy_wait_start(waits_since, &old.words);
+                    record
+                        .task_state
+                        .recopy_wait_start(waits_since, &old.task_state);
                 }
                 // The task may have been switched out in a system call with the old record.
-                self.find_syscall(task);
+                self.mark_if_in_syscall(task);
             }
-            self.retired.push(before);
+            self.retired_records.push(before);
             self.free_retired();
         }
     }

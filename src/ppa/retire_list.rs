@@ -37,7 +37,8 @@ impl RetireList {
             let first = self.first.load_relaxed();
             // SAFETY: `RemovedRecord` has passed the record's ownership to this call.
             unsafe { record.as_ref() }.list_next.store_relaxed(first);
-            // Release: pairs with the acquires in `each` and `all`, so that the record is complete.
+            // Release: pairs with the acquires in `each` and `unlink_all`, so that the record is
+            // complete.
             if self
                 .first
                 .try_cmpxchg_release(first, record.as_ptr() as u64)
@@ -61,7 +62,7 @@ impl RetireList {
         }
     }
 
-    fn all(&self) -> u64 {
+    fn unlink_all(&self) -> u64 {
         loop {
             // Acquire: pairs with the release in `push`.
             let first = self.first.load_acquire();
@@ -83,7 +84,7 @@ impl RetireList {
             // record was removed from the index.
             drop(unsafe { KBox::from_raw(record.cast::<TaskRecord>()) });
         }
-        let mut next = self.all();
+        let mut next = self.unlink_all();
         while let Some(record) = NonNull::new(next as *mut TaskRecord) {
             // SAFETY: The list owns the record, by the type's invariant, and passes it to RCU.
             // `list_next` is read before RCU may free the record.
@@ -96,7 +97,7 @@ impl RetireList {
 
     /// Empties the list, waits for a grace period, and passes each record to `each`. May sleep.
     pub(crate) fn take(&self, each: &mut dyn FnMut(KBox<TaskRecord>)) {
-        let mut next = self.all();
+        let mut next = self.unlink_all();
         if next != 0 {
             rcu::synchronize();
         }

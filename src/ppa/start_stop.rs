@@ -47,7 +47,7 @@ pub(crate) struct Accounting {
     /// The records of ended tasks, moved from the list of the probes for the readers of `/dev/ppa`.
     /// A record is kept until each reader has got it, but the oldest records are dropped if the
     /// records exceed their limits.
-    pub(crate) ended: EndedTasks,
+    pub(crate) ended_tasks: EndedTasks,
 }
 
 impl Accounting {
@@ -63,7 +63,7 @@ impl Accounting {
         entries: TaskEntries::NONE,
         levels: level::ALL,
         cpu_instances: None,
-        ended: EndedTasks::NONE,
+        ended_tasks: EndedTasks::NONE,
     };
 
     /// Returns the number of CPUs per group.
@@ -77,7 +77,7 @@ impl Accounting {
     /// Stops accounting and frees the records of tasks. Before accounting stops, adds the
     /// increments of the CPUs' values since the last [`crate::read_cpus::publish_cpu_values`] to the counter pages.
     fn stop(&mut self) {
-        self.ended.clear();
+        self.ended_tasks.clear();
         let Some(probes) = self.probes.take() else {
             return;
         };
@@ -98,7 +98,7 @@ impl Accounting {
         };
         if !self.config.on
             && self.entries.is_empty()
-            && self.ended.is_empty()
+            && self.ended_tasks.is_empty()
             && self.state().is_some_and(is_done)
         {
             self.stop();
@@ -136,7 +136,7 @@ impl Accounting {
         // After an error `probes` must be dropped before the hooks: the probes arm the hooks.
         let hooks = KernelEntryHooks;
         let mut probes = Probes::new(accounts)?;
-        probes.state().per_cpu.publish();
+        probes.state().per_cpu.set_percpu_pointers();
         AccountingState::attach(&mut probes)?;
         if self.levels & level::CALLS != 0 {
             hooks.attach_seccomp()?;
@@ -144,7 +144,7 @@ impl Accounting {
         let accounts = probes.state();
         // Account the selected tasks first, so that other tasks of their users do not use up the
         // memory that the selected tasks may have.
-        self.entries.account(accounts)?;
+        self.entries.start_accounting(accounts)?;
         let mut refused = 0;
         for _ in 0..MAX_ATTACH_PASSES {
             let added = match on {
@@ -162,7 +162,7 @@ impl Accounting {
         worker::queue_publisher(cpu_instances::PUBLISH_PERIOD_MS);
         // A task with an entry in `/proc/ppa` may have exited before the exit probe was attached.
         // The worker removes the entries of exited tasks from `/proc/ppa`.
-        worker::queue_worker();
+        worker::queue_cleanup_worker();
         Ok(())
     }
 
@@ -176,7 +176,7 @@ impl Accounting {
         self.start().inspect_err(|_| {
             self.config.on = false;
             self.config.latency_hist = false;
-            worker::queue_worker();
+            worker::queue_cleanup_worker();
         })
     }
 
@@ -214,7 +214,9 @@ fn attach_running_tasks(accounts: &AccountingState, refused: &mut u64) -> Result
                 return;
             }
             added = added.wrapping_add(1);
-            record.words.begin(false, latencies, accounts.clock.now());
+            record
+                .task_state
+                .begin(false, latencies, accounts.clock.now());
             if let Some(rejected) = accounts.insert_record_of_running_task(record, task) {
                 // A record must not be freed inside the RCU read-side critical section, so put the
                 // record back into `blanks`, which still has room for it.
@@ -230,7 +232,7 @@ pub(crate) fn shutdown() {
     let mut all = ACCOUNTING.lock();
     all.stop();
     all.cpu_instances = None;
-    all.ended = EndedTasks::NONE;
+    all.ended_tasks = EndedTasks::NONE;
     // Wait until the task records were freed. stop() waits only if accounting is on.
     rcu::wait_for_callbacks();
 }

@@ -28,9 +28,10 @@ pub(crate) mod level {
     pub(crate) const ALL: u32 = SCHED | IRQ | CALLS | SWITCHES;
 }
 
-/// Maximum number of records in [`AccountingState::ended`]. If this number or [`MAX_ENDED_BYTES`]
-/// would be exceeded, the record of the task that has just ended is dropped and counted in `lost`.
-/// `MAX_ENDED_RECORDS` and `MAX_ENDED_BYTES` also limit the records in `EndedTasks`.
+/// Maximum number of records in [`AccountingState::ended_records`]. If this number or
+/// [`MAX_ENDED_BYTES`] would be exceeded, the record of the task that has just ended is dropped and
+/// counted in `lost`. `MAX_ENDED_RECORDS` and `MAX_ENDED_BYTES` also limit the records in
+/// `EndedTasks`.
 pub(crate) const MAX_ENDED_RECORDS: u64 = 16384;
 pub(crate) const MAX_ENDED_BYTES: u64 = 64 << 20;
 
@@ -53,13 +54,13 @@ pub(crate) struct AccountingState {
     /// Nonzero if new records also count wakeup latencies in a histogram.
     pub(crate) latency_hist: Word,
     /// Records of tasks that have ended since `/dev/ppa` was last read.
-    pub(crate) ended: RetireList,
+    pub(crate) ended_records: RetireList,
     /// Replaced or dropped records, which were removed from the index and which no reader will get.
     /// [`free_retired`](Self::free_retired) frees these records after a grace period.
-    pub(crate) retired: RetireList,
+    pub(crate) retired_records: RetireList,
     /// Number of records in the index.
     pub(crate) nr_tasks: Word,
-    /// Number of records in `ended`.
+    /// Number of records in `ended_records`.
     pub(crate) nr_ended: Word,
     /// Number of bytes of the records that `nr_ended` counts.
     pub(crate) ended_bytes: Word,
@@ -110,8 +111,8 @@ impl AccountingState {
             levels,
             all_tasks: everyone,
             latency_hist: Word::new(latencies.into()),
-            ended: RetireList::new(),
-            retired: RetireList::new(),
+            ended_records: RetireList::new(),
+            retired_records: RetireList::new(),
             nr_tasks: Word::new(0),
             nr_ended: Word::new(0),
             ended_bytes: Word::new(0),
@@ -186,10 +187,10 @@ impl AccountingState {
         // of the task may use the record. The record is freed after a grace period, which ends
         // after that switch. A task that is exiting but not dead keeps its record, because the
         // task's CPU uses the record with preemption on.
-        if task.is_dead() {
+        if task.is_task_dead() {
             if let Some(record) = self.index.take(task.address()) {
                 add_return(&self.nr_tasks, u64::MAX);
-                self.retired.push(record);
+                self.retired_records.push(record);
             }
         }
     }
@@ -206,17 +207,18 @@ impl AccountingState {
         task: TaskRef<'_>,
     ) -> Option<KBox<TaskRecord>> {
         let (rejected, _charge) = self.insert(record, task);
-        self.find_syscall(task);
+        self.mark_if_in_syscall(task);
         rejected
     }
 
-    /// Determines whether a task whose record was just inserted is in a system call.
+    /// Sets the mode of the record that was just inserted for a task, if the task is in a system
+    /// call.
     ///
     /// Context: preemption off, or inside an RCU read-side critical section.
-    pub(crate) fn find_syscall(&self, task: TaskRef<'_>) {
+    pub(crate) fn mark_if_in_syscall(&self, task: TaskRef<'_>) {
         if self.levels & level::CALLS != 0 && task.is_in_syscall() {
             if let Some(record) = self.record_of(task) {
-                record.words.set_in_syscall();
+                record.task_state.set_in_syscall();
             }
         }
     }
@@ -233,25 +235,25 @@ impl AccountingState {
         if address(found) == address(here.task()) {
             return true;
         }
-        if here.words.is_updating_mode() {
+        if here.cpu_state.is_updating_mode() {
             return false;
         }
-        let old = here.task().map(|record| &record.words);
-        let new = found.map(|record| &record.words);
-        here.words.begin_switch();
-        here.words.replace_task(old, new, self.clock.now());
+        let old = here.task().map(|record| &record.task_state);
+        let new = found.map(|record| &record.task_state);
+        here.cpu_state.begin_switch();
+        here.cpu_state.replace_task(old, new, self.clock.now());
         here.set_task(found);
         true
     }
 
     /// Returns whether the task has a record, or has exited and needs none.
     pub(crate) fn is_tracked_or_exiting(&self, task: TaskRef<'_>) -> bool {
-        task.has_ended() || self.record_of(task).is_some()
+        task.has_exit_state() || self.record_of(task).is_some()
     }
 
     /// Returns the values of a CPU.
     pub(crate) fn cpu(&self, cpu: u32) -> Option<&Cpu> {
-        self.per_cpu.cpu(cpu).map(|here| &here.words)
+        self.per_cpu.cpu(cpu).map(|here| &here.cpu_state)
     }
 
     /// Starts accounting on each CPU, beginning with the task that runs on the CPU. May sleep.
@@ -265,25 +267,25 @@ impl AccountingState {
         let Some(here) = PerCpu::this_cpu() else {
             return true;
         };
-        if here.words.has_begun() {
+        if here.cpu_state.has_begun() {
             return self.refresh_current_record();
         }
-        if here.words.is_updating_mode() {
+        if here.cpu_state.is_updating_mode() {
             return false;
         }
         let (task, now) = (task::current_task_ref(), self.clock.now());
-        here.words.begin(task.pid() == 0, now);
+        here.cpu_state.begin(task.pid() == 0, now);
         if let Some(record) = self.record_of(task) {
-            here.words.attach_running(&record.words, now);
+            here.cpu_state.attach_running(&record.task_state, now);
             here.set_task(Some(record));
         }
         true
     }
 
-    /// Frees the records in `retired` after a grace period. Must not be called under a run-queue
-    /// lock.
+    /// Frees the records in `retired_records` after a grace period. Must not be called under a
+    /// run-queue lock.
     pub(crate) fn free_retired(&self) {
-        self.retired.free_later();
+        self.retired_records.free_later();
     }
 
     /// Returns the record of a task; `None` if the task is not accounted.
@@ -310,7 +312,7 @@ impl AccountingState {
         let Some(record) = self.index.take(task.address()) else {
             return;
         };
-        record.get().words.end(now);
+        record.get().task_state.end(now);
         add_return(&self.nr_tasks, u64::MAX);
         let bytes = record.get().bytes();
         let (nr, all) = (
@@ -320,10 +322,10 @@ impl AccountingState {
         if nr > MAX_ENDED_RECORDS || all > MAX_ENDED_BYTES {
             self.subtract_ended_record(bytes);
             add_return(&self.lost, 1);
-            stats::count_lost();
-            self.retired.push(record);
+            stats::count_lost_record();
+            self.retired_records.push(record);
         } else {
-            self.ended.push(record);
+            self.ended_records.push(record);
         }
     }
 }

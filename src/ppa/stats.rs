@@ -44,6 +44,6 @@ pub(crate) fn add_to_instance_on_cpu(instance: &Instance, cpu: u32, more: i64) {
 
 /// Counts a record of an ended task that was dropped before it was read. Callable in any context.
 #[inline(always)]
-pub(crate) fn count_lost() {
+pub(crate) fn count_lost_record() {
     MODULE_STATS.count(0);
 }

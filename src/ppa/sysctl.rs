@@ -14,7 +14,7 @@ use base::preempt::NoPreempt;
 /// `CAP_PERFMON`; see [`AccountingConfig::new`] for other errors.
 pub(crate) fn read_or_write_settings(values: &mut [i32; 4], write: bool) -> Result {
     if write {
-        access::may_manage_accounting()?;
+        access::check_may_manage_accounting()?;
     }
     let mut all = ACCOUNTING.lock();
     if !write {
@@ -39,7 +39,7 @@ pub(crate) fn read_or_write_settings(values: &mut [i32; 4], write: bool) -> Resu
                 break;
             };
             if record.individually_accounted.load_relaxed() == 0 {
-                record.words.set_latency_hist(wanted.latency_hist);
+                record.task_state.set_latency_hist(wanted.latency_hist);
             }
             place = next;
         }
@@ -51,7 +51,7 @@ pub(crate) fn read_or_write_settings(values: &mut [i32; 4], write: bool) -> Resu
 /// `EINVAL` for an invalid value.
 pub(crate) fn read_or_write_levels(value: &mut i32, write: bool) -> Result {
     if write {
-        access::may_manage_accounting()?;
+        access::check_may_manage_accounting()?;
     }
     let mut all = ACCOUNTING.lock();
     if !write {

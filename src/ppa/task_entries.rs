@@ -68,7 +68,7 @@ pub(crate) struct TaskEntry {
 
 impl TaskEntry {
     /// Starts to account the task with the settings of the entry.
-    pub(crate) fn account(&self, accounts: &AccountingState) -> Result {
+    pub(crate) fn start_accounting(&self, accounts: &AccountingState) -> Result {
         let AccountingConfig {
             cpus_per_group: scaling,
             latency_hist: latencies,
@@ -86,14 +86,14 @@ impl TaskEntry {
 /// All entries, and the number that the next new entry will get.
 pub(crate) struct TaskEntries {
     pub(crate) all: KVec<Option<TaskEntry>>,
-    pub(crate) next: usize,
+    pub(crate) next_id: usize,
 }
 
 impl TaskEntries {
     /// An empty list of entries.
     pub(crate) const NONE: Self = Self {
         all: KVec::new(),
-        next: 1,
+        next_id: 1,
     };
 
     /// Returns whether no entry exists, not counting entries that are being removed or whose tasks
@@ -127,16 +127,16 @@ impl TaskEntries {
     /// Starts to account the tasks of all entries when accounting is started. If the user of a task
     /// would exceed the limit `user_kb`, sets `removing` in the entry of the task and continues: an
     /// error for one task would prevent the start for all users.
-    pub(crate) fn account(&mut self, accounts: &AccountingState) -> Result {
+    pub(crate) fn start_accounting(&mut self, accounts: &AccountingState) -> Result {
         for entry in self.all.iter_mut().flatten() {
             if entry.removing || entry.has_ended() {
                 continue;
             }
-            match entry.account(accounts) {
+            match entry.start_accounting(accounts) {
                 Err(error) if error == errno::edquot() => {
                     add_return(&accounts.refused, 1);
                     entry.removing = true;
-                    worker::queue_worker();
+                    worker::queue_cleanup_worker();
                 }
                 done => done?,
             }

@@ -22,18 +22,18 @@ use base::account::MemoryCharge;
 use base::cpu;
 use base::task::{TaskIds, TaskRef};
 
-/// The record of a task: the values and the identity of the task. `words` is the first field, at
-/// the address of the record.
+/// The record of a task: the values and the identity of the task. `task_state` is the first field,
+/// at the address of the record.
 #[repr(C)]
 pub(crate) struct TaskRecord {
-    pub(crate) words: Task<KVVec<Word>>,
-    pub(crate) address: usize,
-    pub(crate) kernel: bool,
+    pub(crate) task_state: Task<KVVec<Word>>,
+    pub(crate) task_address: usize,
+    pub(crate) is_kernel: bool,
     /// True if the task is a ksoftirqd thread, which runs softirqs on behalf of other tasks.
-    pub(crate) softirqd: bool,
+    pub(crate) is_softirqd: bool,
     /// Nonzero if the task is selected in `/proc/ppa`: it is accounted even if other tasks are not.
     pub(crate) individually_accounted: Word,
-    pub(super) began: u64,
+    pub(super) start_boottime_ns: u64,
     /// The sums of the task's earlier records; `None` if this is the first record. The lock
     /// `ACCOUNTING` excludes readers while the history is written.
     pub(crate) history: Option<Arc<TaskHistory<KVVec<Word>>>>,
@@ -111,7 +111,7 @@ impl TaskRecord {
         now: u64,
     ) -> Result<KBox<Self>> {
         let mut record = Self::alloc(scaling, GFP_KERNEL_ACCOUNT)?;
-        let nr_values = record.words.nr_groups().wrapping_mul(NR_VALUES);
+        let nr_values = record.task_state.nr_groups().wrapping_mul(NR_VALUES);
         let values = words(nr_values, GFP_KERNEL_ACCOUNT)?;
         record.history = Some(Arc::new(
             TaskHistory::new(values, scaling),
@@ -129,7 +129,7 @@ impl TaskRecord {
         latencies: bool,
         now: u64,
     ) -> Result<KBox<Self>> {
-        record.words.begin(calling, latencies, now);
+        record.task_state.begin(calling, latencies, now);
         record.fill(task)?;
         Ok(record)
     }
@@ -140,12 +140,12 @@ impl TaskRecord {
         let others = Self::groups(scaling).saturating_sub(1);
         Ok(KBox::new(
             Self {
-                words: Task::new(words(others.wrapping_mul(NR_VALUES), flags)?, scaling),
-                address: 0,
-                kernel: false,
-                softirqd: false,
+                task_state: Task::new(words(others.wrapping_mul(NR_VALUES), flags)?, scaling),
+                task_address: 0,
+                is_kernel: false,
+                is_softirqd: false,
                 individually_accounted: Word::new(0),
-                began: 0,
+                start_boottime_ns: 0,
                 history: None,
                 charge: UnsafeCell::new(None),
                 charge_ended: Word::new(0),
@@ -168,7 +168,7 @@ impl TaskRecord {
     /// Returns the size of the record in memory, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         let group = size_of::<[Word; NR_VALUES]>();
-        let groups = self.words.nr_groups().wrapping_mul(group);
+        let groups = self.task_state.nr_groups().wrapping_mul(group);
         let history = match self.history {
             Some(_) => size_of::<TaskHistory<KVVec<Word>>>().wrapping_add(groups),
             None => 0,
@@ -187,7 +187,7 @@ impl TaskRecord {
         cpu: impl Fn(u32) -> Option<&'a Cpu>,
         groups: &mut [[u64; NR_VALUES]],
     ) -> Option<TaskSnapshot> {
-        let mut read = self.words.read_groups(clock, cpu, groups)?;
+        let mut read = self.task_state.read_groups(clock, cpu, groups)?;
         if let Some(history) = &self.history {
             history.add_to_snapshot(&mut read, groups);
         }
@@ -198,7 +198,7 @@ impl TaskRecord {
     /// `ACCOUNTING`.
     pub(crate) fn signals(&self, number: usize) -> u32 {
         let earlier = self.history.as_ref().map_or(0, |h| h.signals(number));
-        self.words.signals(number).wrapping_add(earlier)
+        self.task_state.signals(number).wrapping_add(earlier)
     }
 
     /// Makes this the record of a task, and charges the memory of the record to the user of the
@@ -211,10 +211,10 @@ impl TaskRecord {
     pub(crate) fn fill(&mut self, task: TaskRef<'_>) -> Result {
         let charge = MemoryCharge::of_task(task, self.bytes() as usize)?;
         *self.charge.get_mut() = Some(charge);
-        self.address = task.address();
-        self.kernel = task.is_kernel();
-        self.softirqd = task.is_softirqd();
-        self.began = task.start_boottime_ns();
+        self.task_address = task.address();
+        self.is_kernel = task.is_kernel();
+        self.is_softirqd = task.is_softirqd();
+        self.start_boottime_ns = task.start_boottime_ns();
         // The ids are saved here, because the task may be exiting already. The probe of
         // `sched_process_exit`, which also saves the ids, may have run before the record was in the
         // index.
@@ -341,7 +341,7 @@ impl TaskIndex {
             // SAFETY: `at` is 0 or the address of a record, by the type's invariant. A removed
             // record is not freed while the caller has preemption off or holds rcu_read_lock().
             let record = unsafe { (at as *const TaskRecord).as_ref()? };
-            if record.address == address {
+            if record.task_address == address {
                 return Some(record);
             }
             // Acquire: pairs with the releases in `insert`, `replace` and `unlink`.
@@ -363,9 +363,9 @@ impl TaskIndex {
     /// Inserts the record of a task. Returns `record` to the caller if the task has a record
     /// already.
     pub(crate) fn insert(&self, record: KBox<TaskRecord>) -> Option<KBox<TaskRecord>> {
-        let head = self.head(record.address);
+        let head = self.head(record.task_address);
         Self::with_index_lock(|| {
-            if self.get(record.address).is_some() {
+            if self.get(record.task_address).is_some() {
                 return Some(record);
             }
             record.hash_next.store_relaxed(head.load_relaxed());
@@ -384,7 +384,7 @@ impl TaskIndex {
     /// Inserts `record`, and removes the record that its task had before. A concurrent search finds
     /// either the old or the new record.
     pub(crate) fn replace(&self, record: KBox<TaskRecord>) -> Option<RemovedRecord> {
-        let address = record.address;
+        let address = record.task_address;
         let head = self.head(address);
         Self::with_index_lock(|| {
             record.hash_next.store_relaxed(head.load_relaxed());
@@ -404,7 +404,7 @@ impl TaskIndex {
             // SAFETY: `at` is 0 or the address of a record, by the type's invariant. `index_lock`
             // is held, so that no other call removes a record during the search.
             let record = unsafe { (at as *const TaskRecord).as_ref()? };
-            if record.address == address {
+            if record.task_address == address {
                 // Release: pairs with the acquire in `get`, so that the next record is complete.
                 place.store_release(record.hash_next.load_relaxed());
                 // INVARIANT: The record was unlinked under the lock, by this call only.
@@ -427,7 +427,7 @@ impl TaskIndex {
             // record is not freed while the caller has preemption off or holds rcu_read_lock().
             while let Some(record) = unsafe { (at as *const TaskRecord).as_ref() } {
                 // The upper 16 bits are the same in all addresses of task structures.
-                let own = hash << 48 | (record.address as u64 & (u64::MAX >> 16));
+                let own = hash << 48 | (record.task_address as u64 & (u64::MAX >> 16));
                 if own > place && first.is_none_or(|(_, least)| own < least) {
                     first = Some((record, own));
                 }

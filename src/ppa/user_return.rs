@@ -58,7 +58,7 @@ impl AccountingState {
     pub(crate) fn enter_kernel(&self, here: &PerCpu) -> bool {
         let is_armed = self.levels & level::CALLS != 0 && arm();
         if is_armed {
-            here.words.enter_kernel(|| self.clock.now());
+            here.cpu_state.enter_kernel(|| self.clock.now());
         }
         is_armed
     }
@@ -101,8 +101,8 @@ impl Drop for KernelEntryHooks {
 #[no_mangle]
 extern "C" fn ppa_user_return() {
     if let Some(here) = PerCpu::this_cpu() {
-        let task = here.task().map(|record| &record.words);
-        here.words.syscall_exit(task, || here.clock.now());
+        let task = here.task().map(|record| &record.task_state);
+        here.cpu_state.syscall_exit(task, || here.clock.now());
     }
 }
 
@@ -112,6 +112,6 @@ extern "C" fn ppa_user_return() {
 #[no_mangle]
 extern "C" fn ppa_seccomp_begins() {
     if let Some(here) = PerCpu::this_cpu() {
-        here.words.syscall_seccomp_check(|| here.clock.now());
+        here.cpu_state.syscall_seccomp_check(|| here.clock.now());
     }
 }

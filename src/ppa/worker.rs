@@ -9,7 +9,7 @@ use crate::helpers;
 /// Queues the worker that removes the files of tasks that have ended or are no longer selected. The
 /// worker also stops accounting if accounting is turned off and no selected task needs it. Callable
 /// in any context that may wake a thread.
-pub(crate) fn queue_worker() {
+pub(crate) fn queue_cleanup_worker() {
     // SAFETY: The work that is queued is a static variable.
     unsafe { helpers::ppa_queue_worker() }
 }

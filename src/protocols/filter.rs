@@ -16,7 +16,7 @@
 
 mod glob;
 
-use glob::matches;
+use glob::matches_glob_in_memory;
 pub use glob::{matches_any_glob, matches_glob, FilterMemory};
 
 /// Maximum size of a name in bytes, including NUL.
@@ -53,7 +53,7 @@ pub const OP_ANY: u8 = 7;
 /// Operation: true if the text of the field matches the pattern.
 pub const OP_GLOB: u8 = 8;
 /// Mask of the operation in [`Step::op`].
-pub const OP_MASK: u8 = 0x0f;
+pub const OP_CODE_MASK: u8 = 0x0f;
 /// Flag of an operation: the constant is an `i64`.
 pub const OP_SIGNED: u8 = 0x10;
 /// Flag of an operation: the constant is an `f64`.
@@ -166,7 +166,7 @@ impl Value<'_> {
 
 /// A filter. The bytes of the filter may have any contents.
 pub struct Filter<'a, S: FilterMemory + ?Sized = [u8]> {
-    source: &'a S,
+    memory: &'a S,
     /// Length of the filter: the length that its header gives, but at most the size of the memory
     /// and `MAX_FILTER_BYTES`.
     end: usize,
@@ -176,14 +176,14 @@ pub struct Filter<'a, S: FilterMemory + ?Sized = [u8]> {
 }
 
 impl<'a, S: FilterMemory + ?Sized> Filter<'a, S> {
-    /// Reads the header of the filter at the beginning of `source`.
-    pub fn new(source: &'a S) -> Self {
-        let header = source.word(0);
+    /// Reads the header of the filter at the beginning of `memory`.
+    pub fn new(memory: &'a S) -> Self {
+        let header = memory.word(0);
         let bytes = header as u32 as usize;
         let nr_steps = (header >> 32) as u16;
-        let end = bytes.min(source.length()).min(MAX_FILTER_BYTES);
+        let end = bytes.min(memory.length()).min(MAX_FILTER_BYTES);
         Self {
-            source,
+            memory,
             end,
             nr_steps,
             header_valid: end == bytes && nr_steps != 0 && header >> 48 == 0,
@@ -212,14 +212,14 @@ impl<'a, S: FilterMemory + ?Sized> Filter<'a, S> {
         if at.wrapping_add(FILTER_STEP_BYTES) > self.end {
             return None;
         }
-        let first = self.source.word(at);
-        let value = self.source.word(at.wrapping_add(8));
+        let first = self.memory.word(at);
+        let value = self.memory.word(at.wrapping_add(8));
         Some(Step::from_words(first, value))
     }
 
     fn byte(&self, at: usize) -> u8 {
         if at < self.end {
-            self.source.byte(at)
+            self.memory.byte(at)
         } else {
             0
         }
@@ -250,11 +250,11 @@ impl<'a, S: FilterMemory + ?Sized> Filter<'a, S> {
     }
 
     fn is_valid_step(&self, number: u16, step: &Step) -> bool {
-        let kind = step.op & !OP_MASK;
-        let op_is_good = match step.op & OP_MASK {
+        let kind = step.op & !OP_CODE_MASK;
+        let op_is_good = match step.op & OP_CODE_MASK {
             OP_EQ..=OP_GE => matches!(kind, 0 | OP_SIGNED | OP_FLOAT),
             OP_ANY => matches!(kind, 0 | OP_SIGNED),
-            OP_GLOB => kind == 0 && self.is_text(step.value),
+            OP_GLOB => kind == 0 && self.is_text_offset(step.value),
             _ => false,
         };
         let leads = |to: u16| {
@@ -264,16 +264,16 @@ impl<'a, S: FilterMemory + ?Sized> Filter<'a, S> {
             && step.reserved == 0
             && leads(step.yes)
             && leads(step.no)
-            && self.is_text(u64::from(step.field))
-            && self.is_field(usize::from(step.field))
+            && self.is_text_offset(u64::from(step.field))
+            && self.is_field_name_at(usize::from(step.field))
     }
 
-    fn is_text(&self, at: u64) -> bool {
+    fn is_text_offset(&self, at: u64) -> bool {
         at >= self.texts_offset() as u64 && at < self.end as u64
     }
 
     /// Returns true if a valid field name begins at the offset `at` of the filter.
-    fn is_field(&self, at: usize) -> bool {
+    fn is_field_name_at(&self, at: usize) -> bool {
         if self.byte(at) == b'$' {
             return [&b"$thread"[..], b"$process", b"$marker"]
                 .iter()
@@ -323,7 +323,7 @@ impl<'a, S: FilterMemory + ?Sized> Filter<'a, S> {
         let Some(value) = self.value(usize::from(step.field), event) else {
             return false;
         };
-        if step.op & OP_MASK == OP_GLOB {
+        if step.op & OP_CODE_MASK == OP_GLOB {
             let Value::Text(text) = value else {
                 return false;
             };
@@ -336,7 +336,7 @@ impl<'a, S: FilterMemory + ?Sized> Filter<'a, S> {
         } else {
             Value::unsigned(step.value)
         };
-        compare(step.op & OP_MASK, value, constant)
+        compare(step.op & OP_CODE_MASK, value, constant)
     }
 
     /// Returns the value of the field whose name is at the offset `at` of the filter.
@@ -355,7 +355,7 @@ impl<'a, S: FilterMemory + ?Sized> Filter<'a, S> {
         let mut payload = event.payload;
         for field in event.fields.split(|&byte| byte == b' ') {
             let (name, kind) = split_field(field)?;
-            let (value, after) = take(kind, payload)?;
+            let (value, after) = split_first_value(kind, payload)?;
             if self.text_equals(at, name) {
                 return Some(value);
             }
@@ -377,7 +377,7 @@ impl<'a, S: FilterMemory + ?Sized> Filter<'a, S> {
         while self.byte(to) != 0 {
             to = to.wrapping_add(1);
         }
-        matches(self.source, from, to, text)
+        matches_glob_in_memory(self.memory, from, to, text)
     }
 }
 
@@ -395,7 +395,7 @@ pub fn check(bytes: &[u8], position: &mut u32) -> Result<(), ()> {
 }
 
 /// Splits the payload into its first value, whose type is `kind`, and the rest of the payload.
-fn take<'e>(kind: &[u8], payload: &'e [u8]) -> Option<(Value<'e>, &'e [u8])> {
+fn split_first_value<'e>(kind: &[u8], payload: &'e [u8]) -> Option<(Value<'e>, &'e [u8])> {
     let (first, digits) = kind.split_first()?;
     if kind == b"str" {
         let end = payload.iter().position(|&byte| byte == 0)?;
@@ -475,7 +475,7 @@ fn compare(op: u8, value: Value<'_>, constant: Value<'_>) -> bool {
 }
 
 /// Returns the text in an array, up to its NUL, or `None` if the array has no NUL.
-pub fn text(array: &[u8]) -> Option<&[u8]> {
+pub fn text_before_nul(array: &[u8]) -> Option<&[u8]> {
     array.get(..array.iter().position(|&byte| byte == 0)?)
 }
 
@@ -524,7 +524,7 @@ pub fn is_valid_field_list(fields: &[u8]) -> bool {
         let good = left > 0
             && (1..=MAX_FIELD_NAME_BYTES).contains(&name.len())
             && name.iter().all(|&byte| is_field_byte(byte))
-            && is_type(kind);
+            && is_field_type(kind);
         if !good || twice {
             return false;
         }
@@ -543,7 +543,7 @@ fn is_field_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-fn is_type(kind: &[u8]) -> bool {
+fn is_field_type(kind: &[u8]) -> bool {
     match kind.split_first() {
         Some((b'u' | b's' | b'x', digits)) => {
             kind == b"str" || matches!(digits, b"8" | b"16" | b"32" | b"64")

@@ -33,7 +33,7 @@ impl<'a> Generation<'a> {
     }
 
     /// Writer: begins a change. Caller holds the lock of the registry of instances.
-    pub fn begin(&self) {
+    pub fn begin_change(&self) {
         // A: the write barrier pairs with D, the acquire fence of the reader.
         self.gen1
             .store_relaxed(self.gen1.load_relaxed().wrapping_add(1));
@@ -41,7 +41,7 @@ impl<'a> Generation<'a> {
     }
 
     /// Writer: completes the change. Caller holds the lock of the registry of instances.
-    pub fn end(&self) {
+    pub fn end_change(&self) {
         // B: the release store pairs with C, the acquire load of the reader.
         self.gen2.store_release(self.gen1.load_relaxed());
     }

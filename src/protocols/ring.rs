@@ -62,10 +62,10 @@ pub struct RingStatePage {
 }
 
 /// Size in bytes of `struct perfmon_ring_page`, which is at the beginning of the page.
-pub const PAGE_BYTES: usize = 56;
+pub const RING_STATE_BYTES: usize = 56;
 
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<RingStatePage>() == PAGE_BYTES);
+const _: () = assert!(size_of::<RingStatePage>() == RING_STATE_BYTES);
 
 impl RingStatePage {
     /// Creates a page in memory of the caller, for tests.
@@ -85,7 +85,7 @@ impl RingStatePage {
     /// Sets the fields of the page that stay constant afterwards. The caller has zeroed the page,
     /// and has not yet mapped it for a reader.
     pub fn init(&self, flags: u32, data_offset: u32, data_size: u64) {
-        let size = PAGE_BYTES as u64;
+        let size = RING_STATE_BYTES as u64;
         self.version_and_size
             .store_relaxed(u64::from(VERSION) | (size << 32));
         self.flags_and_data_offset
@@ -111,7 +111,7 @@ impl RingStatePage {
     /// Returns true if the page has the version and at least the size that this module supports.
     pub fn is_supported(&self) -> bool {
         let begin = self.version_and_size.load_relaxed();
-        begin as u32 == VERSION && begin >> 32 >= PAGE_BYTES as u64
+        begin as u32 == VERSION && begin >> 32 >= RING_STATE_BYTES as u64
     }
 
     /// Returns the number of records that could not be written.
@@ -121,7 +121,7 @@ impl RingStatePage {
 
     /// Pauses the ring, or ends the pause. Records that are written while the ring is paused are
     /// lost.
-    pub fn pause(&self, paused: bool) {
+    pub fn set_paused(&self, paused: bool) {
         self.paused.store_relaxed(paused.into());
     }
 }
@@ -192,7 +192,7 @@ impl<'a> SharedRing<'a> {
 }
 
 /// Returns the first word of a record.
-const fn header(size: u64, kind: u16) -> u64 {
+const fn record_header(size: u64, kind: u16) -> u64 {
     size | ((kind as u64) << 32)
 }
 
@@ -265,7 +265,7 @@ impl RingWriter {
     /// Begins writing at `position` instead of 0, for tests of positions that a ring reaches only
     /// after years. `position` is a multiple of 8. The caller stores `position` in the tail as
     /// well.
-    pub fn begin<D: ?Sized>(&mut self, ring: &SharedRing<'_, D>, position: u64) {
+    pub fn begin_at_position<D: ?Sized>(&mut self, ring: &SharedRing<'_, D>, position: u64) {
         self.head = position;
         ring.page.reserve.store_relaxed(position);
         // B: the release store pairs with C, the acquire load of the reader.
@@ -292,7 +292,7 @@ impl RingWriter {
     /// Returns the position of the next record, which has `bytes` bytes, and the head of the ring
     /// after that record is written.
     #[inline]
-    fn next_positions(&self, bytes: u64) -> (u64, u64) {
+    fn next_record_and_head(&self, bytes: u64) -> (u64, u64) {
         match self.flags & BACKWARD {
             0 => (self.head, self.head.wrapping_add(bytes)),
             _ => {
@@ -310,11 +310,11 @@ impl RingWriter {
         bytes: u64,
         parts: &[&[u64]; N],
     ) {
-        let (mut at, head) = self.next_positions(bytes);
+        let (mut at, head) = self.next_record_and_head(bytes);
         // A: the write barrier pairs with D, the acquire fence of the reader.
         ring.page.reserve.store_relaxed(head);
         fence_release();
-        ring.data.put(at, header(bytes, kind));
+        ring.data.put(at, record_header(bytes, kind));
         at = at.wrapping_add(8);
         for part in parts {
             ring.data.put_values_fast(at, part);
@@ -420,7 +420,7 @@ pub fn read_ring_head(ring: &SharedRing<'_>) -> u64 {
 
 /// Copies the record at the position `at` into `to`. The caller reads a forward ring from an older
 /// position up to `head`, and a backward ring from `head` to older positions.
-pub fn read(ring: &SharedRing<'_>, head: u64, at: u64, to: &mut [u64]) -> ReadResult {
+pub fn read_record(ring: &SharedRing<'_>, head: u64, at: u64, to: &mut [u64]) -> ReadResult {
     let flags = ring.page.flags();
     let size = (ring.data.len() as u64).wrapping_mul(8);
     // Maximum size of the record. A record ends at or below `head` in a forward ring, and at or

@@ -55,7 +55,7 @@ pub struct CounterState {
     /// Value of the hardware counter when it was last started or read.
     pub start: u64,
     /// The 64-bit value of the PMD when the hardware counter had the value `start`.
-    pub value: u64,
+    pub pmd_value: u64,
 }
 
 /// The self page. Each pair of 32-bit fields of the uapi structure is one word here, with the first
@@ -137,7 +137,7 @@ impl SelfPage {
         let mut nr = 0u64;
         for (place, counter) in self.counters.iter().zip(counters) {
             nr = nr.wrapping_add(1);
-            place.sum.store_relaxed(counter.value);
+            place.sum.store_relaxed(counter.pmd_value);
             place.start.store_relaxed(counter.start);
             let width = u64::from(counter.mask.count_ones());
             place.rdpmc_pmd_width.store_relaxed(
@@ -154,7 +154,7 @@ impl SelfPage {
     /// hardware counter with the given RDPMC number. Returns `None` if the page changed during the
     /// read; the caller retries.
     #[inline]
-    pub fn read(
+    pub fn read_pmd(
         &self,
         pmd: u16,
         thread: u64,

@@ -37,7 +37,7 @@ mod world {
         w.store(v, Ordering::Release)
     }
     #[inline(always)]
-    pub(super) fn replace(w: &Inner, old: u64, new: u64) -> bool {
+    pub(super) fn cmpxchg_release(w: &Inner, old: u64, new: u64) -> bool {
         w.compare_exchange(old, new, Ordering::Release, Ordering::Relaxed)
             .is_ok()
     }
@@ -69,7 +69,7 @@ impl Word {
     /// not reordered after the call.
     #[inline(always)]
     pub fn try_cmpxchg_release(&self, old: u64, new: u64) -> bool {
-        world::replace(&self.0, old, new)
+        world::cmpxchg_release(&self.0, old, new)
     }
 
     /// Loads the word without ordering other accesses. The load is not split into smaller loads.

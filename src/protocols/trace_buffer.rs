@@ -48,7 +48,7 @@ pub fn init_counts(counts: &Counts, bytes: u32, flight: bool) {
 /// `seen` lost events. A writer spends more than four ticks on each event that it loses, so at most
 /// one new lost event per four ticks is plausible, plus 1,024 events of tolerance. Returns
 /// `claimed`, or `None` if the number is not plausible.
-pub fn plausible_lost(seen: u64, claimed: u64, ticks: u64) -> Option<u64> {
+pub fn check_lost_count(seen: u64, claimed: u64, ticks: u64) -> Option<u64> {
     let most = seen.saturating_add(ticks / 4).saturating_add(1024);
     (claimed >= seen && claimed <= most).then_some(claimed)
 }
@@ -68,12 +68,12 @@ pub struct BufferRange {
     /// overwrites its oldest records), `position` is the number of all bytes written so far.
     pub position: u64,
     /// Offset of the first byte of the range in the records of the buffer.
-    pub from: u32,
+    pub offset: u32,
     /// Number of bytes in the range. A range that reaches the end of the buffer continues at the
     /// beginning of the buffer.
     pub bytes: u32,
     /// Position at which the next range begins.
-    pub next: u64,
+    pub next_position: u64,
 }
 
 /// Error: the counts of a buffer are corrupt.
@@ -102,9 +102,9 @@ pub fn unread_stream_range(
     }
     Ok(BufferRange {
         position: since,
-        from: since as u32 & bytes.wrapping_sub(1),
+        offset: since as u32 & bytes.wrapping_sub(1),
         bytes: new as u32,
-        next: head,
+        next_position: head,
     })
 }
 
@@ -122,9 +122,9 @@ pub fn flight_recorder_range(counts: &Counts, bytes: u32) -> Result<BufferRange,
     let all = head.wrapping_neg();
     Ok(BufferRange {
         position: all,
-        from: head as u32 & bytes.wrapping_sub(1),
+        offset: head as u32 & bytes.wrapping_sub(1),
         bytes: all.min(bytes.into()) as u32,
-        next: head,
+        next_position: head,
     })
 }
 
@@ -137,8 +137,8 @@ pub fn valid_bytes(counts: &Counts, span: &BufferRange, bytes: u32) -> u32 {
     fence_acquire();
     let reserve = reserve.load_relaxed();
     // Number of bytes that writers have reserved since `span` was determined. In a flight recorder
-    // positions decrease, so the reserved bytes are below `span.next`.
-    let over = span.next.wrapping_sub(reserve);
+    // positions decrease, so the reserved bytes are below `span.next_position`.
+    let over = span.next_position.wrapping_sub(reserve);
     let over = match reserve {
         0 => 0,
         _ if over as i64 <= 0 => 0,
@@ -160,7 +160,7 @@ pub struct Record<const N: usize> {
     pub fields: [u64; N],
 }
 
-const fn header(marker: u16, words: usize, thread: u32) -> u64 {
+const fn record_header(marker: u16, words: usize, thread: u32) -> u64 {
     marker as u64 | ((words as u64) << 16) | ((thread as u64) << 32)
 }
 
@@ -172,9 +172,9 @@ pub struct Writer<'a, F> {
     /// Size of the part of the buffer that holds records, in bytes.
     pub bytes: u32,
     /// True if the buffer is a flight recorder.
-    pub flight: bool,
+    pub is_flight_recorder: bool,
     /// Function that returns a word of the records by its index.
-    pub word: F,
+    pub word_at: F,
 }
 
 impl<'a, F: Fn(usize) -> Option<&'a Word>> Writer<'a, F> {
@@ -182,7 +182,7 @@ impl<'a, F: Fn(usize) -> Option<&'a Word>> Writer<'a, F> {
     /// full, or the event is lost.
     pub fn write<const N: usize>(&self, record: &Record<N>) -> bool {
         let [head, _, _, lost, told, ..] = self.counts;
-        if self.flight {
+        if self.is_flight_recorder {
             self.write_before_head(record);
             return false;
         }
@@ -201,11 +201,11 @@ impl<'a, F: Fn(usize) -> Option<&'a Word>> Writer<'a, F> {
             return true;
         }
         if tells {
-            let first = header(LOST_RECORD, 3, record.thread);
+            let first = record_header(LOST_RECORD, 3, record.thread);
             self.append(&[first, record.time, now_lost]);
             told.store_relaxed(now_lost);
         }
-        let first = header(record.marker, words, record.thread);
+        let first = record_header(record.marker, words, record.thread);
         self.append_two_parts(&[first, record.time], &record.fields);
         used > u64::from(self.bytes / 2)
     }
@@ -218,13 +218,13 @@ impl<'a, F: Fn(usize) -> Option<&'a Word>> Writer<'a, F> {
         let [head, ..] = self.counts;
         let mut at = head.load_relaxed();
         let nr = first.len().wrapping_add(second.len());
-        let to_end = (self.bytes as usize).wrapping_sub(self.place(at)) / 8;
+        let to_end = (self.bytes as usize).wrapping_sub(self.offset_of_position(at)) / 8;
         if to_end < nr {
-            self.put(at, header(PAD_RECORD, to_end, 0));
+            self.put_word(at, record_header(PAD_RECORD, to_end, 0));
             at = at.wrapping_add((to_end as u64).wrapping_mul(8));
         }
         for word in first.iter().chain(second) {
-            self.put(at, *word);
+            self.put_word(at, *word);
             at = at.wrapping_add(8);
         }
         // Release: pairs with the acquire in [`unread_stream_range`].
@@ -235,28 +235,28 @@ impl<'a, F: Fn(usize) -> Option<&'a Word>> Writer<'a, F> {
         let [head, _, reserve, ..] = self.counts;
         let mut end = head.load_relaxed();
         let bytes = (N.wrapping_add(2) as u64).wrapping_mul(8);
-        let room = match self.place(end) {
+        let room = match self.offset_of_position(end) {
             0 => u64::from(self.bytes),
-            place => place as u64,
+            offset => offset as u64,
         };
         if room < bytes {
             // Too few bytes are left before the newest record: fill them with a padding record, and
             // write the new record at the end of the buffer.
             let begin = end.wrapping_sub(room);
             self.lower_reserve_before_write(reserve, begin);
-            self.put(begin, header(PAD_RECORD, (room / 8) as usize, 0));
+            self.put_word(begin, record_header(PAD_RECORD, (room / 8) as usize, 0));
             end = begin;
         }
         let begin = end.wrapping_sub(bytes);
         self.lower_reserve_before_write(reserve, begin);
-        self.put(
+        self.put_word(
             begin,
-            header(record.marker, N.wrapping_add(2), record.thread),
+            record_header(record.marker, N.wrapping_add(2), record.thread),
         );
-        self.put(begin.wrapping_add(8), record.time);
+        self.put_word(begin.wrapping_add(8), record.time);
         let mut at = begin.wrapping_add(16);
         for word in &record.fields {
-            self.put(at, *word);
+            self.put_word(at, *word);
             at = at.wrapping_add(8);
         }
         // Release: pairs with the acquire in [`flight_recorder_range`].
@@ -270,12 +270,12 @@ impl<'a, F: Fn(usize) -> Option<&'a Word>> Writer<'a, F> {
         fence_release();
     }
 
-    fn place(&self, at: u64) -> usize {
+    fn offset_of_position(&self, at: u64) -> usize {
         (at as u32 & self.bytes.wrapping_sub(1)) as usize
     }
 
-    fn put(&self, at: u64, value: u64) {
-        if let Some(word) = (self.word)(self.place(at) / 8) {
+    fn put_word(&self, at: u64, value: u64) {
+        if let Some(word) = (self.word_at)(self.offset_of_position(at) / 8) {
             word.store_relaxed(value);
         }
     }

@@ -32,7 +32,7 @@ pub(crate) struct Buffer {
     read_position: Word,
     /// Nonzero after a thread has waited for free buffer space until its timeout; reset to 0 when
     /// the reader advances.
-    stalled: Word,
+    wait_timed_out: Word,
     /// `wait_tail_plus_1` and `wait_start_ns` describe the last wait of a thread for buffer space.
     /// `wait_tail_plus_1` is the reader's position during the wait, plus one. `wait_start_ns` is
     /// the time in nanoseconds at which the first thread began to wait while the reader was at this
@@ -50,7 +50,7 @@ pub(crate) struct Buffer {
     had_implausible_lost: Word,
     /// Number of bytes that were discarded because the counts were corrupt. An implausible count of
     /// lost events counts as 8 discarded bytes.
-    cut: Word,
+    discarded_bytes: Word,
     /// The number of page allocations that failed, and the number of pages that are allocated.
     alloc_failures: Word,
     nr_pages: Word,
@@ -70,14 +70,14 @@ impl Buffer {
             bytes,
             flight,
             read_position: Word::new(0),
-            stalled: Word::new(0),
+            wait_timed_out: Word::new(0),
             wait_tail_plus_1: Word::new(0),
             wait_start_ns: Word::new(0),
             reported_lost: Word::new(0),
             plausible_lost: Word::new(0),
             plausible_lost_time: Word::new(trace_clock().user_readable_ticks()),
             had_implausible_lost: Word::new(0),
-            cut: Word::new(0),
+            discarded_bytes: Word::new(0),
             alloc_failures: Word::new(0),
             nr_pages: Word::new(0),
         };
@@ -173,7 +173,7 @@ impl Buffer {
 
     /// Returns the last plausible value of the writer's count of lost events. After an implausible
     /// value, all later values are ignored. Caller holds `TRACING`, which serialises the checks.
-    pub(crate) fn lost(&self) -> u64 {
+    pub(crate) fn checked_lost_count(&self) -> u64 {
         let plausible = self.plausible_lost.load_relaxed();
         if self.had_implausible_lost.load_relaxed() != 0 {
             return plausible;
@@ -187,7 +187,7 @@ impl Buffer {
         let after = trace_clock().user_readable_ticks();
         let since = self.plausible_lost_time.load_relaxed();
         let ticks = trace_buffer::elapsed_ticks(since, after, nr_clock_restarts() != 0);
-        match trace_buffer::plausible_lost(plausible, claimed, ticks) {
+        match trace_buffer::check_lost_count(plausible, claimed, ticks) {
             Some(lost) => {
                 self.plausible_lost.store_relaxed(lost);
                 self.plausible_lost_time.store_relaxed(before);
@@ -195,8 +195,8 @@ impl Buffer {
             }
             None => {
                 self.had_implausible_lost.store_relaxed(1);
-                let cut = self.cut.load_relaxed().wrapping_add(8);
-                self.cut.store_relaxed(cut);
+                let discarded = self.discarded_bytes.load_relaxed().wrapping_add(8);
+                self.discarded_bytes.store_relaxed(discarded);
                 plausible
             }
         }
@@ -211,7 +211,10 @@ impl Buffer {
     /// Returns the number of bytes that were discarded as corrupt, and the number of failed page
     /// allocations.
     pub(crate) fn discarded_bytes_and_alloc_failures(&self) -> (u64, u64) {
-        (self.cut.load_relaxed(), self.alloc_failures.load_relaxed())
+        (
+            self.discarded_bytes.load_relaxed(),
+            self.alloc_failures.load_relaxed(),
+        )
     }
 
     /// Returns the range of bytes that can be read, or `None` if no bytes can be read. If the
@@ -225,7 +228,7 @@ impl Buffer {
                 Err(_) => {
                     // The number of discarded bytes is stored, not added: every read of a flight
                     // recorder meets the same corrupt counts again.
-                    self.cut.store_relaxed(self.bytes.into());
+                    self.discarded_bytes.store_relaxed(self.bytes.into());
                     None
                 }
             };
@@ -234,8 +237,11 @@ impl Buffer {
         match trace_buffer::unread_stream_range(self.counts(), since, self.bytes) {
             Ok(span) => (span.bytes != 0).then_some(span),
             Err(corrupt) => {
-                let cut = self.cut.load_relaxed().wrapping_add(self.bytes.into());
-                self.cut.store_relaxed(cut);
+                let discarded = self
+                    .discarded_bytes
+                    .load_relaxed()
+                    .wrapping_add(self.bytes.into());
+                self.discarded_bytes.store_relaxed(discarded);
                 self.advance(corrupt.resume_position);
                 None
             }
@@ -246,15 +252,15 @@ impl Buffer {
     /// the buffer is not a flight recorder, and the count of lost events has changed since the
     /// reader last got the count. The empty range reports lost events even if the writer has ended
     /// and writes no further record that could report them. Caller holds `TRACING`.
-    pub(crate) fn unread_range(&self) -> Option<BufferRange> {
+    pub(crate) fn unread_or_lost_range(&self) -> Option<BufferRange> {
         let position = self.read_position.load_relaxed();
         let nothing = BufferRange {
             position,
-            from: 0,
+            offset: 0,
             bytes: 0,
-            next: position,
+            next_position: position,
         };
-        let is_told = self.flight || self.lost() == self.reported_lost.load_relaxed();
+        let is_told = self.flight || self.checked_lost_count() == self.reported_lost.load_relaxed();
         self.readable_range().or((!is_told).then_some(nothing))
     }
 
@@ -279,8 +285,8 @@ impl Buffer {
 
     /// Returns whether, since the reader last advanced, a thread has waited for free buffer space
     /// until its timeout.
-    pub(crate) fn is_stalled(&self) -> bool {
-        self.stalled.load_relaxed() != 0
+    pub(crate) fn has_wait_timed_out(&self) -> bool {
+        self.wait_timed_out.load_relaxed() != 0
     }
 
     /// Returns the time in nanoseconds at which the first thread began to wait for the reader to
@@ -298,13 +304,13 @@ impl Buffer {
     /// Records that a thread's wait for free buffer space has timed out. Until the reader advances,
     /// further calls that wait for space in the buffer fail at once.
     pub(crate) fn record_wait_timeout(&self) {
-        self.stalled.store_relaxed(1);
+        self.wait_timed_out.store_relaxed(1);
     }
 
     /// Records that the reader has read all bytes before position `next`, so that the writer can
     /// reuse their space.
     pub(crate) fn advance(&self, next: u64) {
-        self.stalled.store_relaxed(0);
+        self.wait_timed_out.store_relaxed(0);
         self.read_position.store_relaxed(next);
         let [.., tail] = self.counts();
         // Release: pairs with the writer's acquire of the tail: the reader has copied the bytes
@@ -317,7 +323,7 @@ impl Buffer {
     pub(crate) fn copy(&self, span: &BufferRange, done: usize, to: &mut [u64]) {
         const WORDS_PER_PAGE: usize = PAGE_SIZE / 8;
         let mask = (self.bytes as usize).wrapping_sub(1);
-        let mut at = (span.from as usize).wrapping_add(done) & mask;
+        let mut at = (span.offset as usize).wrapping_add(done) & mask;
         let mut rest = to;
         while !rest.is_empty() {
             let within = at / 8 % WORDS_PER_PAGE;

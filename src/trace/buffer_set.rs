@@ -30,7 +30,7 @@ pub(crate) struct BufferSet {
     pub(crate) key: u64,
     /// Size in bytes of the state of an ended process, without its buffers; `None` before the
     /// process has ended. The state and the buffers of an ended process do not change in size.
-    pub(crate) ended: Option<u64>,
+    pub(crate) ended_state_bytes: Option<u64>,
     /// True if the process ended before the reader began its present pass over all buffers.
     pub(crate) ended_before_pass: bool,
     /// The buffer of each CPU.
@@ -49,7 +49,7 @@ impl BufferSet {
     pub(crate) fn new(key: u64, nr: u32) -> Result<Self> {
         Ok(Self {
             key,
-            ended: None,
+            ended_state_bytes: None,
             ended_before_pass: false,
             buffers: KVec::from_elem(None, nr as usize, GFP_NO_OOM)?,
         })
@@ -74,13 +74,13 @@ impl BufferSet {
     /// In a shared trace, all processes write to the same buffers, so a buffer may contain unread
     /// records of other processes at any time. The records of an ended process were read if the
     /// process ended before the last complete pass began.
-    pub(crate) fn is_completely_read(&mut self, is_shared: bool, was_complete: bool) -> bool {
-        if self.ended.is_none() {
+    pub(crate) fn test_read_and_begin_pass(&mut self, is_shared: bool, was_complete: bool) -> bool {
+        if self.ended_state_bytes.is_none() {
             return false;
         }
         let is_read = match is_shared {
             true => was_complete && self.ended_before_pass,
-            false => self.iter().all(|buffer| buffer.unread_range().is_none()),
+            false => self.iter().all(|b| b.unread_or_lost_range().is_none()),
         };
         self.ended_before_pass = true;
         is_read
@@ -88,8 +88,8 @@ impl BufferSet {
 
     /// Returns the size in bytes of the buffers and of the state of an ended process, or `None` if
     /// the process has not ended.
-    pub(crate) fn ended(&self) -> Option<u64> {
-        Some(self.memory().wrapping_add(self.ended?))
+    pub(crate) fn ended_bytes(&self) -> Option<u64> {
+        Some(self.memory().wrapping_add(self.ended_state_bytes?))
     }
 }
 
@@ -99,7 +99,7 @@ pub(crate) struct LossCounts {
     /// Number of events that were lost because a buffer had no room.
     pub(crate) lost: u64,
     /// Number of bytes that the reader skipped because the counts of a buffer were corrupt.
-    pub(crate) cut: u64,
+    pub(crate) discarded_bytes: u64,
     /// Number of page faults that could not allocate memory.
     pub(crate) no_memory: u64,
 }
@@ -108,11 +108,11 @@ impl LossCounts {
     /// Adds the counts of lost data of all buffers in a set.
     pub(crate) fn add(&mut self, set: &BufferSet) {
         for buffer in set.iter() {
-            // Call `lost()` before the number of discarded bytes is read: if the count of lost
-            // events is corrupt, the call adds to this number.
-            self.lost = self.lost.wrapping_add(buffer.lost());
-            let (cut, refused) = buffer.discarded_bytes_and_alloc_failures();
-            self.cut = self.cut.wrapping_add(cut);
+            // Call `checked_lost_count()` before the number of discarded bytes is read: if the
+            // count of lost events is corrupt, the call adds to this number.
+            self.lost = self.lost.wrapping_add(buffer.checked_lost_count());
+            let (discarded, refused) = buffer.discarded_bytes_and_alloc_failures();
+            self.discarded_bytes = self.discarded_bytes.wrapping_add(discarded);
             self.no_memory = self.no_memory.wrapping_add(refused);
         }
     }
@@ -126,7 +126,7 @@ pub(crate) struct BufferSetSums {
     /// The size in bytes of the buffer sets, and of the state of ended processes.
     pub(crate) memory: u64,
     /// The number of processes.
-    pub(crate) processes: u64,
+    pub(crate) nr_processes: u64,
 }
 
 impl BufferSetSums {
@@ -134,8 +134,8 @@ impl BufferSetSums {
     pub(crate) fn add(&mut self, set: &BufferSet) {
         self.losses.add(set);
         self.memory = self.memory.wrapping_add(set.memory());
-        self.memory = self.memory.wrapping_add(set.ended.unwrap_or(0));
+        self.memory = self.memory.wrapping_add(set.ended_state_bytes.unwrap_or(0));
         let is_process = u64::from(set.key > KEY_SHARED);
-        self.processes = self.processes.wrapping_add(is_process);
+        self.nr_processes = self.nr_processes.wrapping_add(is_process);
     }
 }

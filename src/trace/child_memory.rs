@@ -13,7 +13,7 @@ use base::account::{MemoryCharge, ResourceCharge};
 use base::task::Pid;
 
 /// Memory for a child of fork(), allocated before the child exists and charged to the parent's
-/// user. `pid` and `live` are those of the parent.
+/// user. `pid` and `leader_and_access` are those of the parent.
 pub(crate) struct ForkedChildMemory {
     pub(crate) markers: KVVec<Arc<RegisteredMarker>>,
     pub(crate) refs: KVVec<u32>,
@@ -21,7 +21,7 @@ pub(crate) struct ForkedChildMemory {
     pub(crate) charge: MemoryCharge,
     pub(crate) quota_charge: ResourceCharge,
     pub(crate) pid: Pid,
-    pub(crate) live: LiveProcess,
+    pub(crate) leader_and_access: LiveProcess,
 }
 
 impl ForkedChildMemory {
@@ -35,7 +35,7 @@ impl ForkedChildMemory {
             refs: KVVec::with_capacity(markers, GFP_KERNEL_ACCOUNT)?,
             sorted_marker_numbers: KVVec::with_capacity(markers, GFP_KERNEL_ACCOUNT)?,
             pid: Pid::of_process(&alive.leader).ok_or(ESRCH)?,
-            live: alive,
+            leader_and_access: alive,
         })
     }
 

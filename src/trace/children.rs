@@ -29,7 +29,7 @@ use crate::helpers;
 use crate::membership::join_traces;
 use crate::process::Process;
 use crate::process_memory::{LiveProcess, ProcessPages};
-use crate::registry::{add, may_attach, with_capacity, TRACING};
+use crate::registry::{add_process, check_process_limit, with_room_for_process, TRACING};
 use crate::sorted::search;
 use base::access::Identity;
 use base::address_space::Mm;
@@ -51,7 +51,7 @@ pub(crate) struct SharedMemoryProbe;
 impl EventHandler<TaskNew<'_>> for SharedMemoryProbe {
     fn handle_event(&self, event: TaskNew<'_>) {
         if event.shares {
-            queue_shared_work(event.task);
+            queue_shared_thread_mark(event.task);
         }
     }
 }
@@ -59,7 +59,7 @@ impl EventHandler<TaskNew<'_>> for SharedMemoryProbe {
 /// Queues work that `task` does before it first enters user mode. `task` is a new child that shares
 /// the memory of the current task and has not run yet.
 #[expect(unsafe_code, reason = "a call of C")]
-fn queue_shared_work(task: TaskRef<'_>) {
+fn queue_shared_thread_mark(task: TaskRef<'_>) {
     // SAFETY: `task` is valid by the invariant of `TaskRef`, and the current task is creating it.
     unsafe { helpers::pt_queue_shared_thread(task.as_ptr()) }
 }
@@ -103,12 +103,12 @@ extern "C" fn pt_mark_shared_thread(parent: u32) {
     let Some(key) = all.key_of_mm(mm.address()) else {
         return;
     };
-    let Ok(threads) = all.live_process(key).map(|process| process.threads) else {
+    let Ok(copies) = all.live_process(key).map(|process| process.library_copies) else {
         return;
     };
     drop(all);
     let number = u64::from(parent) << 32;
-    for (at, _) in threads.iter().filter(|(_, files)| *files != 0) {
+    for (at, _) in copies.iter().filter(|(_, files)| *files != 0) {
         replace_thread_words(*at, number, [0, number | THREAD_SHARED]);
     }
 }
@@ -165,16 +165,16 @@ fn insert_forked_child(
     room: ForkedChildMemory,
     place: KBox<core::mem::MaybeUninit<Process>>,
 ) -> Result<u64> {
-    with_capacity(|all| {
-        may_attach(all)?;
+    with_room_for_process(|all| {
+        check_process_limit(all)?;
         let key = all.next_key;
         let parent = all.live_process(parent)?;
         if !room.has_room_for(parent.inherited_markers_and_bytes()) {
             return Err(EAGAIN);
         }
-        let child = parent.child(key, mm, room);
+        let child = parent.create_child(key, mm, room);
         all.next_key = key.wrapping_add(1);
-        add(all, KBox::write(place, child))?;
+        add_process(all, KBox::write(place, child))?;
         Ok(key)
     })
 }
@@ -218,7 +218,7 @@ pub(crate) fn get_leader(key: u64) -> Result<ARef<Task>> {
 fn identify_children(key: u64) -> Result {
     let mut children = unidentified_children(key)?;
     for_each_task(&mut |task| {
-        let at = search(&children, task.address_space() as u64, |c| c.mm as u64);
+        let at = search(&children, task.mm_address() as u64, |c| c.mm as u64);
         if let Some(child) = at.ok().and_then(|at| children.get_mut(at)) {
             if child.leader.is_none() {
                 child.leader = Some(task.leader());
@@ -324,11 +324,11 @@ pub(crate) fn add_forked_child_to_traces(mm: &Mm) {
     let Ok(process) = all.live_process(key) else {
         return;
     };
-    let forker = core::mem::take(&mut process.forked_by);
-    let threads = process.threads;
+    let forker = core::mem::take(&mut process.forker_tid);
+    let copies = process.library_copies;
     drop(all);
     let known = |(_, files): &&(i64, u32)| forker != 0 && *files != 0;
-    for (at, _) in threads.iter().filter(known) {
+    for (at, _) in copies.iter().filter(known) {
         replace_thread_words(*at, u64::from(forker) << 32, [0, 0]);
     }
     join_traces(key);

@@ -17,7 +17,7 @@ pub(crate) fn trace_clock() -> Clock {
     let chosen = match CHOSEN_CLOCK.load(Relaxed) {
         0 => {
             let new = Clock::choose();
-            let new = u64::from(new.khz) | if new.tsc { TSC } else { 0 };
+            let new = u64::from(new.khz) | if new.is_tsc { TSC } else { 0 };
             match CHOSEN_CLOCK.cmpxchg(0, new, Relaxed) {
                 Ok(_) => new,
                 Err(other) => other,
@@ -27,7 +27,7 @@ pub(crate) fn trace_clock() -> Clock {
     };
     Clock {
         khz: chosen as u32,
-        tsc: chosen & TSC != 0,
+        is_tsc: chosen & TSC != 0,
     }
 }
 

@@ -37,12 +37,12 @@ use base::task::has_fatal_signal;
 /// # Errors
 ///
 /// `EBUSY` while traces exist that have not ended.
-pub(crate) fn release(device: &DeviceOps, wake: Option<&WakeMappingFile>) -> Result<usize> {
+pub(crate) fn request_detach(device: &DeviceOps, wake: Option<&WakeMappingFile>) -> Result<usize> {
     let mut all = TRACING.lock();
     if all.traces.iter().any(|trace| trace.state.slot().is_some()) {
         return Err(EBUSY);
     }
-    all.closed = true;
+    all.is_unloading = true;
     drop(all);
     let (mut after, mut left) = (0u64, 0usize);
     loop {
@@ -59,8 +59,8 @@ pub(crate) fn release(device: &DeviceOps, wake: Option<&WakeMappingFile>) -> Res
         // `is_detaching`.
         let told = core::mem::replace(&mut all.live_process(key)?.is_detaching, true);
         drop(all);
-        // If the process has no task yet or memory is short, the next call of `release` asks the
-        // process again.
+        // If the process has no task yet or memory is short, the next call of `request_detach` asks
+        // the process again.
         let ask = |leader: ARef<Task>| detach_later(device, (key, &leader), wake);
         if !told && get_leader(key).and_then(ask).is_err() {
             pt_detach_failed(key);
@@ -68,18 +68,18 @@ pub(crate) fn release(device: &DeviceOps, wake: Option<&WakeMappingFile>) -> Res
     }
 }
 
-/// Cancels [`release`]: new processes can attach again, and processes that have not detached yet
-/// stay attached.
-pub(crate) fn resume() {
+/// Cancels [`request_detach`]: new processes can attach again, and processes that have not detached
+/// yet stay attached.
+pub(crate) fn cancel_detach() {
     let mut all = TRACING.lock();
-    all.closed = false;
+    all.is_unloading = false;
     for process in &mut all.processes {
         process.is_detaching = false;
     }
 }
 
-/// Records that the process `key` could not detach, so that the next [`release`] asks the process
-/// again.
+/// Records that the process `key` could not detach, so that the next [`request_detach`] asks the
+/// process again.
 #[no_mangle]
 extern "C" fn pt_detach_failed(key: u64) {
     if let Ok(process) = TRACING.lock().live_process(key) {
@@ -87,11 +87,11 @@ extern "C" fn pt_detach_failed(key: u64) {
     }
 }
 
-/// Returns whether [`release`] has asked processes to detach, and [`resume`] has not cancelled this
-/// request.
+/// Returns whether [`request_detach`] has asked processes to detach, and [`cancel_detach`] has not
+/// cancelled this request.
 #[no_mangle]
 extern "C" fn pt_is_detaching() -> bool {
-    TRACING.lock().closed
+    TRACING.lock().is_unloading
 }
 
 impl DeviceOps {

@@ -42,13 +42,13 @@ use crate::stats;
 use crate::trace_calls::{self, FileTraceRef};
 use base::access;
 use base::account::is_limit_error;
-use base::address_space::{Mapping, Mm};
+use base::address_space::{InodeMapping, Mm};
 use base::device::{
     file_private_data, Device, FileOperationTables, FileOperations, ModuleReady, PageFault, Vma,
 };
 use base::errno;
 use base::task::{has_fatal_signal, is_compat_syscall};
-use base::user_memory::{read, read_all, values_as_bytes, write, write_all};
+use base::user_memory::{read, read_array, values_as_bytes, write, write_array};
 
 /// Set at the end of module init, after the last step that can fail. The device cannot be opened
 /// before `MODULE_READY` is set.
@@ -60,13 +60,13 @@ static PERFTRACE_OPERATIONS: FileOperationTables<DeviceFile> = FileOperationTabl
 /// all state of user tracing.
 pub(crate) struct TraceDevice {
     _device: Device,
-    _last: FreeOnDrop,
+    _tracing_cleanup: TracingCleanup,
 }
 
-/// Frees the state of user tracing on drop. `FreeOnDrop` is dropped after the device.
-struct FreeOnDrop;
+/// Frees the state of user tracing on drop. `TracingCleanup` is dropped after the device.
+struct TracingCleanup;
 
-impl Drop for FreeOnDrop {
+impl Drop for TracingCleanup {
     fn drop(&mut self) {
         children::detach_probe();
         // SAFETY: The caller is in process context. `pt_cancel_unreported_work()` cancels work that
@@ -81,7 +81,7 @@ impl TraceDevice {
     pub(crate) fn register() -> Result<Self> {
         Ok(Self {
             _device: Device::register(c"perftrace", &PERFTRACE_OPERATIONS, 0o666)?,
-            _last: FreeOnDrop,
+            _tracing_cleanup: TracingCleanup,
         })
     }
 }
@@ -102,7 +102,7 @@ struct DeviceFile {
     role: Mutex<Option<Arc<FileRole>>>,
     /// Serialises threads that read a trace through the same file.
     #[pin]
-    reading: Mutex<()>,
+    read_mutex: Mutex<()>,
     /// Set after PERFTRACE_RELEASE on this file, while processes that were asked to detach are
     /// still attached.
     is_releasing: AtomicBool,
@@ -113,7 +113,7 @@ impl DeviceFile {
     fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             role <- new_mutex!(None),
-            reading <- new_mutex!(()),
+            read_mutex <- new_mutex!(()),
             is_releasing: AtomicBool::new(false),
         })
     }
@@ -165,7 +165,7 @@ impl FileOperations for DeviceFile {
         // If PERFTRACE_RELEASE was called on this file, and not all processes have detached yet,
         // closing the file lets processes attach again.
         if self.is_releasing.load(Relaxed) {
-            detach::resume();
+            detach::cancel_detach();
         }
     }
 
@@ -194,7 +194,7 @@ impl FileOperations for DeviceFile {
             return bindings::POLLERR;
         };
         // SAFETY: The file holds its `FileRole::Trace`, which holds the notifier of the trace.
-        unsafe { held.signal.notifier().poll(file, table) };
+        unsafe { held.signal.reader_notifier().poll(file, table) };
         let mut events = 0;
         if held.signal.may_have_unread_data() {
             events |= bindings::POLLIN | bindings::POLLRDNORM;
@@ -251,7 +251,7 @@ fn dispatch_ioctl(file: &LocalFile, opened: &DeviceFile, command: u32, arg: User
     let role = opened.role();
     if command == call::PROCESS && !matches!(role.as_deref(), Some(FileRole::Trace(_))) {
         let from: Process = read(arg)?;
-        return write(arg, &trace_calls::process_in_any_trace(from.key)?);
+        return write(arg, &trace_calls::traceable_process(from.key)?);
     }
     let role = role.ok_or(EINVAL)?;
     match &*role {
@@ -263,11 +263,11 @@ fn dispatch_ioctl(file: &LocalFile, opened: &DeviceFile, command: u32, arg: User
                 false => children::attach_and_get_current_key(&Mm::of_current().ok_or(ESRCH)?)?,
             };
             match command {
-                call::REGISTER => register(key, arg, true),
-                call::UNREGISTER => register(key, arg, false),
+                call::REGISTER => register_or_unregister_markers(key, arg, true),
+                call::UNREGISTER => register_or_unregister_markers(key, arg, false),
                 call::NOTIFY => {
                     let Notify { slot, cpu } = read(arg)?;
-                    process_calls::notify(key, slot, cpu)
+                    process_calls::notify_reader(key, slot, cpu)
                 }
                 call::WAIT_ROOM => {
                     let Room { slot, cpu, tail } = read(arg)?;
@@ -284,15 +284,15 @@ fn dispatch_ioctl(file: &LocalFile, opened: &DeviceFile, command: u32, arg: User
             call::READ => read_next_records(opened, held, arg),
             call::PROCESS => {
                 let from: Process = read(arg)?;
-                write(arg, &trace_calls::process(held.id, from.key)?)
+                write(arg, &trace_calls::process_in_trace(held.id, from.key)?)
             }
             call::DESCRIBE => {
-                let from: Describe = read(arg)?;
-                write(arg, &trace_calls::describe(held.id, from.key, from.number)?)
+                let Describe { key, number, .. } = read(arg)?;
+                write(arg, &trace_calls::describe_marker(held.id, key, number)?)
             }
             call::PAUSE => match read::<u32>(arg)? {
-                0 => trace_calls::pause(held.id, false),
-                1 => trace_calls::pause(held.id, true),
+                0 => trace_calls::set_paused(held.id, false),
+                1 => trace_calls::set_paused(held.id, true),
                 _ => Err(EINVAL),
             },
             call::END => trace_calls::end(held.id),
@@ -309,11 +309,11 @@ fn release_processes(opened: &DeviceFile, arg: UserPtr) -> Result {
     let device = DeviceOps::new(&PERFTRACE_OPERATIONS);
     let left = match (given.flags, given.wake as i32) {
         (abi::RESUME, -1) => {
-            detach::resume();
+            detach::cancel_detach();
             0
         }
-        (0, -1) => detach::release(&device, None)? as u32,
-        (0, fd) => detach::release(&device, Some(&WakeMappingFile::get(fd)?))? as u32,
+        (0, -1) => detach::request_detach(&device, None)? as u32,
+        (0, fd) => detach::request_detach(&device, Some(&WakeMappingFile::get(fd)?))? as u32,
         _ => return Err(EINVAL),
     };
     // Relaxed: only `release` reads `is_releasing`, when no other thread uses the file.
@@ -339,18 +339,18 @@ fn attach(file: &LocalFile, opened: &DeviceFile, arg: UserPtr) -> Result {
     }
     // SAFETY: `file` is open as long as the process is attached: each mapping holds the file, and
     // `release` detaches the process.
-    let mapping = unsafe { Mapping::of_file(file.as_ptr()) }.ok_or(EINVAL)?;
+    let mapping = unsafe { InodeMapping::of_file(file.as_ptr()) }.ok_or(EINVAL)?;
     let make = || {
         let mm = Mm::of_current().ok_or(EINVAL)?;
         let shared = attach.flags & abi::flag::SHARED != 0;
         let (key, pieces, nobodys) = process_calls::attach(&mm, mapping, shared)?;
         (attach.key, [attach.control, attach.buffers]) = (key, pieces);
-        let thread = attach.thread as i64;
-        process_calls::record_thread_offset(key, thread);
+        let thread_offset = attach.thread as i64;
+        process_calls::record_thread_offset(key, thread_offset);
         Ok(FileRole::Process(AttachedFile {
             key,
             mm,
-            thread,
+            thread_offset,
             placeholder: nobodys,
         }))
     };
@@ -364,19 +364,19 @@ fn attach(file: &LocalFile, opened: &DeviceFile, arg: UserPtr) -> Result {
 /// The maximum number of markers that one ioctl registers or unregisters.
 const MAX_MARKERS_PER_CALL: usize = NR_MARKERS;
 
-fn register(key: u64, arg: UserPtr, on: bool) -> Result {
+fn register_or_unregister_markers(key: u64, arg: UserPtr, on: bool) -> Result {
     let mut given: Markers = read_sized_structure(arg)?;
     let nr = given.nr as usize;
     if nr > MAX_MARKERS_PER_CALL {
         return Err(E2BIG);
     }
     let at = usize::try_from(given.markers)?;
-    let mut markers = read_all::<Marker>(given.markers, nr)?;
+    let mut markers = read_array::<Marker>(given.markers, nr)?;
     let (mut done, mut limit) = (Ok(()), None);
     (given.bad, given.refused) = (u32::MAX, 0);
     for (n, marker) in (0u32..).zip(markers.iter_mut()) {
         let one = match on {
-            true => process_calls::register(key, marker),
+            true => process_calls::register_marker(key, marker),
             false => process_calls::unregister_marker(key, marker.number),
         };
         if let Err(error) = one {
@@ -389,7 +389,7 @@ fn register(key: u64, arg: UserPtr, on: bool) -> Result {
         }
     }
     if on {
-        if let Err(error) = write_all(UserPtr::from_addr(at), &markers) {
+        if let Err(error) = write_array(UserPtr::from_addr(at), &markers) {
             // The caller did not get the numbers of the markers, because the copy to user space
             // failed. The markers are therefore unregistered again.
             for marker in markers.iter().filter(|m| m.number != NO_MARKER_NUMBER) {
@@ -413,7 +413,7 @@ fn create(opened: &DeviceFile, arg: UserPtr) -> Result {
     if nr > MAX_FILTER_BYTES {
         return Err(E2BIG);
     }
-    let program = read_all::<u8>(create.filter, nr)?;
+    let program = read_array::<u8>(create.filter, nr)?;
     let mut position = u32::MAX;
     if nr != 0 && filter::check(&program, &mut position).is_err() {
         create.position = position;
@@ -438,7 +438,7 @@ fn create(opened: &DeviceFile, arg: UserPtr) -> Result {
 fn open_trace(opened: &DeviceFile, arg: UserPtr) -> Result {
     let mut create: Create = read_sized_structure(arg)?;
     let name = create.name;
-    let name = filter::text(&name).ok_or(EINVAL)?;
+    let name = filter::text_before_nul(&name).ok_or(EINVAL)?;
     let make = || {
         let (held, info) = trace_calls::open(name)?;
         create.flags = info.flags;
@@ -461,14 +461,15 @@ const COPY_CHUNK_BYTES: usize = 16 << 10;
 fn read_next_records(opened: &DeviceFile, held: &FileTraceRef, arg: UserPtr) -> Result {
     // Threads that read through this file are serialised, so that each byte is returned once and in
     // order.
-    let _others = opened.reading.lock();
+    let _others = opened.read_mutex.lock();
     let mut given: Read = read(arg)?;
     let capacity = given.bytes;
     loop {
         if has_fatal_signal() {
             return Err(EINTR);
         }
-        let (key, cpu, buffer, span, lost) = trace_calls::next(held, given.key, given.cpu)?;
+        let (key, cpu, buffer, span, lost) =
+            trace_calls::next_unread_buffer(held, given.key, given.cpu)?;
         (given.key, given.cpu) = (key, cpu);
         (given.lost, given.position) = (lost, span.position);
         given.ticks = trace_clock().user_readable_ticks();
@@ -488,7 +489,7 @@ fn read_next_records(opened: &DeviceFile, held: &FileTraceRef, arg: UserPtr) -> 
         write(arg, &given)?;
         if !buffer.flight {
             buffer.set_reported_lost(given.lost);
-            buffer.advance(span.next);
+            buffer.advance(span.next_position);
             held.signal.wake_waiting_writers();
         }
         return Ok(());

@@ -69,7 +69,7 @@ pub(super) fn remove_read_processes(id: u64, call: &mut LockYielder) {
 /// that are in no other trace. The trace's memory is freed while `TRACING` is not held.
 pub(super) fn free_trace(id: u64) {
     let mut all = TRACING.lock();
-    let needless = |t: &KBox<Trace>| t.id == id && t.files == 0 && t.state.slot().is_none();
+    let needless = |t: &KBox<Trace>| t.id == id && t.nr_files == 0 && t.state.slot().is_none();
     let Some(at) = all.traces.iter().position(needless) else {
         return;
     };
@@ -126,12 +126,12 @@ impl Tracing {
     pub(super) fn begin_end(&mut self, id: u64) -> Option<(usize, DropAfterUnlock)> {
         let trace = self.trace(id).ok()?;
         let slot = trace.state.begin_end()?;
-        let kernel = trace.kernel.take();
+        let probes = trace.kernel_probes.take();
         trace.module_ref = None;
         if let Some(generation) = self.generations.get_mut(slot) {
             *generation = generation.wrapping_add(1);
         }
-        Some((slot, kernel))
+        Some((slot, probes))
     }
 
     /// Removes a process from the trace that occupies a slot. Clears the bits of the process's
@@ -159,16 +159,17 @@ impl Tracing {
             if let Some(shares) = &mut trace.quota {
                 shares.charge_until_ended = None;
             }
-            trace.signal.end();
+            trace.signal.notify_trace_end();
         }
     }
 
     /// Removes an ended process from the list of processes if the process is in no trace, and
     /// returns the process.
     pub(super) fn take_unreferenced_process(&mut self, key: u64) -> Option<KBox<Process>> {
-        let at = self.index_of(key)?;
+        let at = self.process_index(key)?;
         let ended = self.processes.get(at)?.has_ended();
-        if !ended || self.traces.iter().any(|trace| trace.set(key).is_some()) {
+        let has_set = |trace: &KBox<Trace>| trace.buffer_set(key).is_some();
+        if !ended || self.traces.iter().any(has_set) {
             return None;
         }
         self.processes.remove(at).ok()
@@ -179,7 +180,7 @@ impl Tracing {
     /// removed from the traces that precede this trace in the list, because their quotas do not
     /// allow it. It is also removed from each trace whose creator has no permission any more.
     fn choose_traces_keeping_ended(&mut self, key: u64) {
-        let at = self.index_of(key);
+        let at = self.process_index(key);
         let Self {
             traces, processes, ..
         } = self;
@@ -188,11 +189,11 @@ impl Tracing {
         };
         let changed = process.have_credentials_changed();
         let mut paid = false;
-        for trace in traces.iter_mut().filter(|t| t.set(key).is_some()) {
+        for trace in traces.iter_mut().filter(|t| t.buffer_set(key).is_some()) {
             trace.signal.notify_reader();
             let might =
                 |alive: &LiveProcess| trace.permission_check().may_permission_still_hold(alive);
-            if changed && !process.live().is_some_and(might) {
+            if changed && !process.leader_and_access().is_some_and(might) {
                 trace.remove_denied_process(key);
                 continue;
             }
@@ -212,7 +213,8 @@ impl Tracing {
             if let Some(trace) = self.traces.get_mut(at) {
                 trace.count_ended_process(key, memory);
             }
-            while let Some(gone) = self.traces.get_mut(at).and_then(|t| t.drop_oldest_ended()) {
+            let drop_oldest = |trace: &mut KBox<Trace>| trace.drop_oldest_if_over_limit();
+            while let Some(gone) = self.traces.get_mut(at).and_then(drop_oldest) {
                 self.take_unreferenced_process(gone);
             }
         }

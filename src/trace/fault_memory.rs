@@ -36,11 +36,11 @@ pub(crate) struct BufferParams {
     pub(crate) payer: MemoryCharge,
 }
 
-/// The memory that was allocated for a page fault. All memory except the list `sets` is charged to
-/// the user that created the trace.
+/// The memory that was allocated for a page fault. All memory except `set_list` is charged to the
+/// user that created the trace.
 #[derive(Default)]
 pub(crate) struct FaultMemory {
-    pub(crate) sets: KVVec<BufferSet>,
+    pub(crate) set_list: KVVec<BufferSet>,
     pub(crate) set: Option<(BufferSet, MemoryCharge)>,
     pub(crate) buffer: Option<(Arc<Buffer>, MemoryCharge)>,
     pub(crate) page: Option<Page>,
@@ -56,27 +56,29 @@ impl FaultMemory {
     }
 
     /// Allocates memory of the kind `need`. Returns `EDQUOT` or `ENOMEM` on failure. May sleep.
-    pub(crate) fn make(&mut self, need: NeededMemory, terms: &BufferParams) -> Result {
+    pub(crate) fn allocate(&mut self, need: NeededMemory, terms: &BufferParams) -> Result {
         self.trace = terms.trace;
         match need {
-            NeededMemory::SetList(nr) => self.sets = allocate_list_for_more_than(nr)?,
+            NeededMemory::SetList(nr) => self.set_list = allocate_list_for_more_than(nr)?,
             NeededMemory::BufferSet => {
                 let nr = cpu::nr_cpu_ids();
-                let charge = terms.payer.charge(BufferSet::bytes_without_buffers(nr))?;
+                let charge = terms
+                    .payer
+                    .charge_same_user(BufferSet::bytes_without_buffers(nr))?;
                 self.set = Some((BufferSet::new(0, nr)?, charge));
             }
             NeededMemory::Buffer => {
                 let charge = terms
                     .payer
-                    .charge(Buffer::bytes_without_records(terms.bytes))?;
+                    .charge_same_user(Buffer::bytes_without_records(terms.bytes))?;
                 let buffer = Buffer::new(terms.bytes, terms.flight)?;
                 self.buffer = Some((Arc::new(buffer, GFP_NO_OOM)?, charge));
             }
             NeededMemory::Page => {
-                // Charge the page after its allocation, because `Trace::page` counts `page_charge`
-                // as used even if `page` is `None`.
+                // Charge the page after its allocation, because `Trace::page_or_insert_spare`
+                // counts `page_charge` as used even if `page` is `None`.
                 let page = Page::new()?;
-                self.page_charge = Some(terms.payer.charge(PAGE_SIZE)?);
+                self.page_charge = Some(terms.payer.charge_same_user(PAGE_SIZE)?);
                 self.page = Some(page);
             }
         }

@@ -33,7 +33,7 @@ impl TraceGlobs {
 
     /// Returns whether a marker's name matches the globs, even if the trace was paused.
     pub(crate) fn matches(&self, marker: &[u8]) -> bool {
-        filter::matches_any_glob(filter::text(&self.globs).unwrap_or(b""), marker)
+        filter::matches_any_glob(filter::text_before_nul(&self.globs).unwrap_or(b""), marker)
     }
 }
 
@@ -87,7 +87,7 @@ impl GlobCache {
     ///
     /// `EDQUOT` if the memory limit of the user that created the trace would be exceeded, `ENOMEM`.
     pub(crate) fn new(places: usize, payer: &MemoryCharge) -> Result<Self> {
-        let charge = payer.charge(places.wrapping_mul(size_of::<Bucket>()))?;
+        let charge = payer.charge_same_user(places.wrapping_mul(size_of::<Bucket>()))?;
         let mut table = KVVec::with_capacity(places, GFP_NO_OOM)?;
         table.resize(places, Bucket::FREE_BUCKET, GFP_NO_OOM)?;
         Ok(Self {

@@ -75,7 +75,7 @@ impl KernelEvents {
     }
 
     /// Pauses (`pause` is true) or resumes the writing of kernel events.
-    pub(crate) fn pause(&self, pause: bool) {
+    pub(crate) fn set_paused(&self, pause: bool) {
         self.paused.store_relaxed(pause.into());
     }
 
@@ -83,7 +83,7 @@ impl KernelEvents {
     ///
     /// On one CPU, the probes of the three kernel markers do not interrupt each other. A buffer
     /// therefore has only one writer at a time.
-    fn write<const N: usize>(&self, marker: u16, fields: [u64; N]) {
+    fn write_event<const N: usize>(&self, marker: u16, fields: [u64; N]) {
         if self.paused.load_relaxed() != 0 {
             return;
         }
@@ -114,8 +114,8 @@ impl KernelEvents {
         let writer = Writer {
             counts: buffer.counts(),
             bytes: buffer.bytes,
-            flight: buffer.flight,
-            word: |number| buffer.word(number),
+            is_flight_recorder: buffer.flight,
+            word_at: |number| buffer.word(number),
         };
         let record = Record {
             marker,
@@ -145,7 +145,7 @@ impl EventHandler<SchedSwitch<'_>> for KernelEvents {
             pack_u32_pair(before.pid(), after.pid()),
             pack_u32_pair(event.blocks.into(), after.prio() as u32),
         ];
-        self.write(0, fields);
+        self.write_event(0, fields);
     }
 }
 
@@ -159,13 +159,13 @@ impl EventHandler<SysEnter<'_>> for KernelEvents {
             SyscallAbi::I386 => b"i386\0\0\0\0",
             SyscallAbi::X32 => b"x32\0\0\0\0\0",
         };
-        self.write(1, [event.number as u64, u64::from_ne_bytes(*abi)]);
+        self.write_event(1, [event.number as u64, u64::from_ne_bytes(*abi)]);
     }
 }
 
 impl EventHandler<SysExit<'_>> for KernelEvents {
     fn handle_event(&self, event: SysExit<'_>) {
         let _preempt = NoPreempt::new();
-        self.write(2, [event.result as u64]);
+        self.write_event(2, [event.result as u64]);
     }
 }

@@ -16,20 +16,20 @@ const BUSY_SLEEP: Delta = Delta::from_micros(50);
 /// for a mutex on another CPU does not get the mutex if the call takes the mutex again at once.
 pub(super) struct LockYielder {
     /// The beginning of the call, or the end of its last sleep, in CLOCK_MONOTONIC.
-    since: u64,
+    busy_since_ns: u64,
 }
 
 impl LockYielder {
     pub(super) fn new() -> Self {
-        let since = clock::monotonic_ns();
-        Self { since }
+        let busy_since_ns = clock::monotonic_ns();
+        Self { busy_since_ns }
     }
 
     /// Sleeps if the call has not slept for [`MAX_BUSY_NS`]. The caller does not hold `TRACING`.
     pub(super) fn sleep_if_busy(&mut self) {
-        if clock::monotonic_ns().saturating_sub(self.since) >= MAX_BUSY_NS {
+        if clock::monotonic_ns().saturating_sub(self.busy_since_ns) >= MAX_BUSY_NS {
             fsleep(BUSY_SLEEP);
-            self.since = clock::monotonic_ns();
+            self.busy_since_ns = clock::monotonic_ns();
         }
     }
 }

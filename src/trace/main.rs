@@ -59,7 +59,7 @@ struct PerfTrace {
     _device: device::TraceDevice,
     _power: base::power::PowerRegistration<clock::ClockRestartDetector>,
     _stats: stats::TraceStats,
-    _works: base::task::TaskWorks,
+    _task_works: base::task::TaskWorksGuard,
 }
 
 impl kernel::Module for PerfTrace {
@@ -68,7 +68,7 @@ impl kernel::Module for PerfTrace {
         base::lock::init_mutex(&children::SHARED_MEMORY_PROBE);
         let stats = stats::TraceStats::new()?;
         let this = Self {
-            _works: base::task::TaskWorks,
+            _task_works: base::task::TaskWorksGuard,
             _stats: stats,
             _power: base::power::PowerRegistration::register()?,
             _device: device::TraceDevice::register()?,

@@ -58,7 +58,7 @@ pub(super) fn map(
 /// Returns the key of the traced process to which a mapping belongs; 0 if the process could not be
 /// traced.
 fn process_key_of_vma(vma: &Vma) -> u64 {
-    vma.data() as u64
+    vma.private_data() as u64
 }
 
 /// Stores in a mapping the key of the traced process to which the mapping belongs.
@@ -159,7 +159,7 @@ fn insert_page<T>(
     if place < map::READ_BYTES / PAGE_SIZE as u64 {
         let mut all = TRACING.lock();
         let zeroes = all.zero_page.as_ref()?.address();
-        let page = key.and_then(|key| read_page(&mut all, key, place as usize));
+        let page = key.and_then(|key| read_only_page(&mut all, key, place as usize));
         return Some(put(page.unwrap_or(zeroes)));
     }
     let place = place.checked_sub(map::BUFFERS / PAGE_SIZE as u64)?;
@@ -186,7 +186,7 @@ fn insert_page<T>(
             spare = FaultMemory::default();
             continue;
         }
-        match trace.page(key, cpu, number, &mut spare) {
+        match trace.page_or_insert_spare(key, cpu, number, &mut spare) {
             Ok(page) => return Some(put(page.unwrap_or(nobodys))),
             Err(_) if made.is_err() => {
                 trace.count_alloc_failure(key, cpu);
@@ -195,7 +195,7 @@ fn insert_page<T>(
             Err(need) => {
                 let terms = trace.buffer_params();
                 drop(all);
-                made = spare.make(need, &terms);
+                made = spare.allocate(need, &terms);
             }
         }
     }
@@ -203,7 +203,7 @@ fn insert_page<T>(
 
 /// Returns the trace in a slot if the process is in that trace.
 fn joined_trace(all: &mut Tracing, key: u64, slot: usize) -> Option<(u64, &mut KBox<Trace>)> {
-    let at = all.index_of(key)?;
+    let at = all.process_index(key)?;
     let Tracing {
         traces, processes, ..
     } = all;
@@ -218,9 +218,9 @@ fn joined_trace(all: &mut Tracing, key: u64, slot: usize) -> Option<(u64, &mut K
 
 /// Returns the address of a page that a process maps read-only: its control page, a page of its
 /// marker words, or the filter of a trace.
-fn read_page(all: &mut Tracing, key: u64, place: usize) -> Option<usize> {
+fn read_only_page(all: &mut Tracing, key: u64, place: usize) -> Option<usize> {
     let filters = map::FILTERS as usize / PAGE_SIZE;
-    let at = all.index_of(key)?;
+    let at = all.process_index(key)?;
     let Some(slot) = place.checked_sub(filters).filter(|slot| *slot < NR_TRACES) else {
         return all.processes.get(at)?.page(place);
     };

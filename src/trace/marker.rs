@@ -49,13 +49,13 @@ impl RegisteredMarker {
     }
 
     /// Returns the marker as `struct perftrace_marker`.
-    pub(crate) fn marker(&self, number: usize) -> Marker {
-        marker(&self.name, &self.fields, number)
+    pub(crate) fn abi_marker(&self, number: usize) -> Marker {
+        abi_marker(&self.name, &self.fields, number)
     }
 }
 
 /// Creates a `struct perftrace_marker` from the name, the fields and the number of a marker.
-pub(crate) fn marker(name: &[u8], fields: &[u8], number: usize) -> Marker {
+pub(crate) fn abi_marker(name: &[u8], fields: &[u8], number: usize) -> Marker {
     let mut marker = Marker {
         number: number as u32,
         ..Marker::ZERO
@@ -73,8 +73,8 @@ pub(crate) fn marker(name: &[u8], fields: &[u8], number: usize) -> Marker {
 /// name or the fields are invalid, or if the name starts with `kernel:`, the prefix of kernel
 /// markers.
 fn checked_name_and_fields(marker: &Marker) -> Result<(&[u8], &[u8])> {
-    let name = filter::text(&marker.name).ok_or(EINVAL)?;
-    let fields = filter::text(&marker.fields).ok_or(EINVAL)?;
+    let name = filter::text_before_nul(&marker.name).ok_or(EINVAL)?;
+    let fields = filter::text_before_nul(&marker.fields).ok_or(EINVAL)?;
     let kernels = name.starts_with(b"kernel:");
     if kernels || !filter::is_valid_marker_name(name) || !filter::is_valid_field_list(fields) {
         return Err(EINVAL);

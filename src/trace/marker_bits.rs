@@ -60,7 +60,7 @@ impl Tracing {
     /// is too small, returns the number of buckets for a larger table, and a charge of 0 bytes to
     /// the user of the trace. The caller uses this charge to charge the larger table to the same
     /// user.
-    fn store_glob_match(
+    fn set_bit_and_cache_match(
         &mut self,
         wishes: &TraceGlobs,
         key: u64,
@@ -70,7 +70,7 @@ impl Tracing {
         let (trace, process) = self.trace_and_process(wishes.id, key)?;
         set_marker_bit_for_trace(trace, process, wishes, answer);
         let larger = trace.glob_cache.insert_name(&known.name, answer.1)?;
-        Some((larger, trace.memory_charge().empty()))
+        Some((larger, trace.memory_charge().empty_for_same_user()))
     }
 }
 
@@ -94,7 +94,7 @@ pub(crate) fn set_marker_bits(key: u64, number: usize, known: &RegisteredMarker)
                     set_marker_bit_for_trace(trace, process, &wishes, (number, has));
                 }
             }
-            None => match_marker(&wishes, key, number, known),
+            None => match_and_set_marker_bit(&wishes, key, number, known),
         }
     }
 }
@@ -113,7 +113,7 @@ pub(super) fn set_all_marker_bits_of_process(id: u64, key: u64, call: &mut LockY
         number = match told {
             CachedBitsScan::Pending(number) => number,
             CachedBitsScan::Unmatched(number, known) => {
-                match_marker(&wishes, key, number, &known);
+                match_and_set_marker_bit(&wishes, key, number, &known);
                 number.wrapping_add(1)
             }
             CachedBitsScan::Done => return,
@@ -124,9 +124,16 @@ pub(super) fn set_all_marker_bits_of_process(id: u64, key: u64, call: &mut LockY
 
 /// Matches a marker's name with a trace's globs while `TRACING` is not held. The result of the
 /// match sets or clears the marker's bit, and is added to the cache of glob matches.
-fn match_marker(wishes: &TraceGlobs, key: u64, number: usize, known: &RegisteredMarker) {
+fn match_and_set_marker_bit(
+    wishes: &TraceGlobs,
+    key: u64,
+    number: usize,
+    known: &RegisteredMarker,
+) {
     let answer = (number, wishes.matches(&known.name));
-    let larger = TRACING.lock().store_glob_match(wishes, key, known, answer);
+    let larger = TRACING
+        .lock()
+        .set_bit_and_cache_match(wishes, key, known, answer);
     let Some((larger, payer)) = larger else {
         return;
     };

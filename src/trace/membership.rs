@@ -28,12 +28,16 @@ impl Tracing {
         // placeholder pages that these accesses have mapped.
         process.unmap_slot_pages(slot);
         process.record_in_slot(slot, true);
-        process.announce_trace_begin(slot, trace.process_view(generation));
+        process.announce_trace_begin(slot, trace.control_slot(generation));
     }
 
     /// Finds the process with the lowest key that is greater than `after`. Returns the key and, if
     /// the process can join the trace, the permission check that the caller has to make.
-    fn next_joinable_process(&self, id: u64, after: u64) -> Option<(u64, Option<PermissionQuery>)> {
+    fn next_process_and_join_query(
+        &self,
+        id: u64,
+        after: u64,
+    ) -> Option<(u64, Option<PermissionQuery>)> {
         let trace = self.traces.iter().find(|trace| trace.id == id)?;
         if !trace.state.is_active() {
             return None;
@@ -99,7 +103,7 @@ pub(super) fn add_joinable_processes(id: u64) {
     let mut call = LockYielder::new();
     let end = TRACING.lock().next_key;
     loop {
-        let next = TRACING.lock().next_joinable_process(id, after);
+        let next = TRACING.lock().next_process_and_join_query(id, after);
         let Some((key, could)) = next.filter(|(key, _)| *key < end && !has_fatal_signal()) else {
             return;
         };

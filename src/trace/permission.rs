@@ -20,7 +20,7 @@ use crate::process::Process;
 use crate::process_memory::LiveProcess;
 use crate::registry::{Tracing, TRACING};
 use crate::trace::Trace;
-use base::access::{self, AccessSnapshot, Identity};
+use base::access::{self, AccessTargetSnapshot, Identity};
 use base::task::has_fatal_signal;
 
 /// A check whether the creator of a trace may trace a process.
@@ -32,15 +32,15 @@ pub(crate) struct PermissionCheck {
     pub(crate) allows_all: bool,
     /// True if the permission to stop the process (ptrace attach) is needed too, because threads of
     /// the process wait for room in full buffers.
-    pub(crate) attach: bool,
+    pub(crate) needs_ptrace_attach: bool,
 }
 
 /// A permission check that a trace requires, and the thread-group leader of the process to check.
 pub(super) type PermissionQuery = (PermissionCheck, ARef<Task>);
 
 impl PermissionCheck {
-    /// Checks whether the trace's creator may trace the process and, with `attach`, stop it. May
-    /// sleep; the caller does not hold `TRACING`.
+    /// Checks whether the trace's creator may trace the process and, with `needs_ptrace_attach`,
+    /// stop it. May sleep; the caller does not hold `TRACING`.
     ///
     /// # Errors
     ///
@@ -50,7 +50,7 @@ impl PermissionCheck {
         if self.allows_all {
             return Ok(());
         }
-        access::check_access_as(&self.creator_credentials, leader, self.attach)
+        access::check_access_as(&self.creator_credentials, leader, self.needs_ptrace_attach)
     }
 
     /// Returns whether the trace's creator may still read a process that is in the trace. Returns
@@ -61,11 +61,11 @@ impl PermissionCheck {
     /// makes this check may be any process that reads the trace, or a kernel worker: while its
     /// threads wait, the traced process has a worker make the check. Yama would require this task
     /// to be an ancestor of the traced process, instead of the trace's creator.
-    pub(crate) fn recheck(&self, leader: &Task) -> Result<bool> {
+    pub(crate) fn may_still_read(&self, leader: &Task) -> Result<bool> {
         if self.allows_all {
             return Ok(true);
         }
-        access::is_access_allowed(access::check_access_as(
+        access::access_result_to_bool(access::check_access_as(
             &self.creator_credentials,
             leader,
             false,
@@ -77,7 +77,7 @@ impl PermissionCheck {
     /// asked. Used after the process has ended or has executed another program.
     pub(crate) fn may_permission_still_hold(&self, alive: &LiveProcess) -> bool {
         self.allows_all
-            || access::ptrace_rule_allows_cred(
+            || access::ptrace_rule_allows_read_as(
                 &self.creator_credentials,
                 &alive.leader,
                 &alive.access_snapshot,
@@ -92,7 +92,7 @@ impl Trace {
     fn is_usable_without_perfmon(&self) -> bool {
         access::caller_has_rights_of(self.memory_charge().user())
             && !self.has_flag(flag::ALL_USERS)
-            && self.set(KEY_KERNEL).is_none()
+            && self.buffer_set(KEY_KERNEL).is_none()
     }
 
     /// Returns the permission check to make before the trace records a process.
@@ -102,7 +102,7 @@ impl Trace {
             creator_credentials: self.creator_credentials(),
             // `CAP_PERFMON` does not include the right to make other processes wait.
             allows_all: self.has_flag(flag::ALL_USERS) && !self.has_flag(flag::WAIT),
-            attach: self.has_flag(flag::WAIT),
+            needs_ptrace_attach: self.has_flag(flag::WAIT),
         }
     }
 }
@@ -120,12 +120,12 @@ pub(super) fn permission_query((trace, process): (&Trace, &Process)) -> Option<P
 /// not hold `TRACING`.
 pub(super) fn may_trace_leader(asks: &PermissionCheck, leader: &Task) -> bool {
     let checked = asks.check(leader);
-    if asks.attach && checked == Err(EPERM) {
+    if asks.needs_ptrace_attach && checked == Err(EPERM) {
         if let Ok(trace) = TRACING.lock().trace(asks.id) {
             trace.count_denied_process();
         }
     }
-    access::is_access_allowed(checked).unwrap_or_else(|error| {
+    access::access_result_to_bool(checked).unwrap_or_else(|error| {
         // After `EINTR` the current task is being killed, and either the traced process ends or the
         // creation of the trace ends early.
         if error != EINTR {
@@ -162,7 +162,7 @@ pub(crate) fn may_read_process_data(id: u64, key: u64) -> Result<bool> {
         }
         call.sleep_if_busy();
     }
-    Ok(TRACING.lock().trace(id)?.set(key).is_some())
+    Ok(TRACING.lock().trace(id)?.buffer_set(key).is_some())
 }
 
 /// Checks again, for all traces that a process is in, whether the trace's creator may trace the
@@ -172,7 +172,7 @@ pub(crate) fn may_read_process_data(id: u64, key: u64) -> Result<bool> {
 fn recheck_trace_permissions(key: u64, leader: &Task) -> Result {
     // Take the snapshot of the credentials before the check, so that
     // [`Tracing::find_changed_credentials`] notices a change during the check.
-    let seen = AccessSnapshot::of_task(leader)?;
+    let seen = AccessTargetSnapshot::of_task(leader)?;
     let mut after = 0u64;
     loop {
         let found = TRACING
@@ -181,7 +181,7 @@ fn recheck_trace_permissions(key: u64, leader: &Task) -> Result {
             .map(|(trace, _)| trace.permission_check());
         let Some(asks) = found else { break };
         after = asks.id;
-        if !asks.recheck(leader)? {
+        if !asks.may_still_read(leader)? {
             TRACING.lock().remove_denied_process(asks.id, key);
         }
     }
@@ -213,7 +213,7 @@ pub(super) fn may_still_trace_process(key: u64, id: u64, anyhow: bool) -> Result
             process.leader().ok_or(ENOENT)?.clone(),
         )
     };
-    if asks.recheck(&leader)? {
+    if asks.may_still_read(&leader)? {
         return Ok(());
     }
     TRACING.lock().remove_denied_process(id, key);
@@ -231,7 +231,7 @@ impl Tracing {
         from: u64,
     ) -> LimitedSearch<(u64, ARef<Task>)> {
         let have_credentials_changed = |key: u64| {
-            let process = self.processes.get(self.index_of(key)?)?;
+            let process = self.processes.get(self.process_index(key)?)?;
             let changed = !process.has_ended() && process.have_credentials_changed();
             let leader = process.leader().filter(|_| changed)?;
             Some((key, leader.clone()))
@@ -255,7 +255,7 @@ impl Tracing {
     /// checked for the new program only. Permission for the previous program is checked by the
     /// rules of ptrace alone, with the present credentials of the process (see
     /// [`PermissionCheck::may_permission_still_hold`]).
-    fn record_permission_check(&mut self, key: u64, seen: AccessSnapshot) {
+    fn record_permission_check(&mut self, key: u64, seen: AccessTargetSnapshot) {
         if self
             .process(key)
             .is_ok_and(|process| !process.record_permission_check(seen))
@@ -263,7 +263,7 @@ impl Tracing {
             let mut after = 0u64;
             while let Some((trace, process)) = self.next_trace_with_process(key, after) {
                 let might = process
-                    .live()
+                    .leader_and_access()
                     .is_some_and(|alive| trace.permission_check().may_permission_still_hold(alive));
                 after = trace.id;
                 if !might {
@@ -297,29 +297,29 @@ pub(super) struct Caller {
     /// The user ID of the caller in the initial namespace.
     pub(super) uid: u32,
     /// True if the caller has `CAP_PERFMON`.
-    pub(super) capable: bool,
+    pub(super) is_perfmon_capable: bool,
 }
 
 impl Caller {
     pub(super) fn new() -> Self {
         Self {
             uid: Identity::of_current().uid,
-            capable: access::is_perfmon_capable(),
+            is_perfmon_capable: access::is_perfmon_capable(),
         }
     }
 
     /// Returns whether the caller may open a trace.
     pub(super) fn may_open_trace(&self, trace: &Trace) -> bool {
-        self.capable || trace.is_usable_without_perfmon()
+        self.is_perfmon_capable || trace.is_usable_without_perfmon()
     }
 
     /// Returns whether the caller may trace the process with this thread-group leader. Returns
     /// `EINTR` or `ENOMEM` if the check could not be made. May sleep; the caller does not hold
     /// `TRACING`.
     pub(super) fn may_trace(&self, leader: &Task) -> Result<bool> {
-        match self.capable {
+        match self.is_perfmon_capable {
             true => Ok(true),
-            false => access::is_access_allowed(access::check_access(leader, false)),
+            false => access::access_result_to_bool(access::check_access(leader, false)),
         }
     }
 }

@@ -32,9 +32,9 @@ use crate::process_memory::{
     PlaceholderPage, ProcessPages, NR_MARKER_PAGES, WORDS_PER_PAGE,
 };
 use crate::sorted::move_to_larger_list;
-use base::access::{AccessSnapshot, Identity};
+use base::access::{AccessTargetSnapshot, Identity};
 use base::account::{MemoryCharge, Resource, ResourceCharge};
-use base::address_space::{Mapping, Mm};
+use base::address_space::{InodeMapping, Mm};
 use base::cpu;
 use base::task::{self, Pid};
 
@@ -79,32 +79,32 @@ pub(crate) struct Process {
     /// `range_key`.
     pub(crate) range_key: u64,
     /// The copies of the perftrace library in the process.
-    pub(crate) threads: LibraryCopies,
+    pub(crate) library_copies: LibraryCopies,
     /// The thread id in the `struct perftrace_thread` that the process inherited at fork(): the id
     /// of the thread that called fork(), in the thread's PID namespace. 0 if the structure was
     /// cleared, or if the parent was not a traced process.
-    pub(crate) forked_by: u32,
-    /// True for a child of fork() whose `identity`, `pid` and `live` are those of its parent,
-    /// because the child did not exist yet when they were recorded.
+    pub(crate) forker_tid: u32,
+    /// True for a child of fork() whose `identity`, `pid` and `leader_and_access` are those of its
+    /// parent, because the child did not exist yet when they were recorded.
     pub(crate) has_parents_identity: bool,
-    /// The thread-group leader. `Tracing::choose_traces_keeping_ended` sets `live` to `None` when
-    /// the process has ended: the leader's task, signals and credentials need more memory than all
-    /// other fields.
-    live: Option<LiveProcess>,
+    /// The thread-group leader. `Tracing::choose_traces_keeping_ended` sets `leader_and_access` to
+    /// `None` when the process has ended: the leader's task, signals and credentials need more
+    /// memory than all other fields.
+    leader_and_access: Option<LiveProcess>,
     /// Bit mask of the slots whose traces the process is in.
-    slots: u32,
+    slot_mask: u32,
     /// Bit mask of the slots for which the process may have pages mapped.
-    mapped_slots: u32,
+    mapped_slot_mask: u32,
     /// The device node whose pages the process maps, or `None` after the process has ended.
-    mapping: Option<Mapping>,
+    mapping: Option<InodeMapping>,
     /// True if the process was attached with `PERFTRACE_SHARED` and can join shared traces too.
-    pub(crate) shared: bool,
+    pub(crate) can_join_shared: bool,
     /// True if the process was asked to detach from the module.
     pub(crate) is_detaching: bool,
     /// The time at which the process was first traced, in ticks of the clock of traces.
     pub(crate) began: u64,
     /// Number of open files of the device through which the process is attached.
-    pub(crate) files: u32,
+    pub(crate) nr_files: u32,
     /// Number of mappings of the device in the process.
     pub(crate) nr_mappings: u32,
     /// The addresses of the mappings of all read-only pages and of all buffers, or 0.
@@ -117,12 +117,12 @@ pub(crate) struct Process {
     /// The numbers of the markers, sorted by the markers' names and fields. With 4,096 markers, the
     /// sorted list keeps the search for a marker short while `TRACING` is held.
     sorted_marker_numbers: KVVec<u16>,
-    /// The control page of the process. `control` and `words` are `None` after the process has
-    /// ended, and in a child of fork() that has not accessed its mappings yet.
+    /// The control page of the process. `control` and `marker_word_pages` are `None` after the
+    /// process has ended, and in a child of fork() that has not accessed its mappings yet.
     control: Option<Page>,
     /// The pages of marker words, one 32-bit word for each marker: bit t of the word is set if the
     /// trace in slot t records the marker's events.
-    words: [Option<Page>; NR_MARKER_PAGES],
+    marker_word_pages: [Option<Page>; NR_MARKER_PAGES],
     /// The placeholder page of the process. A child of fork() gets a placeholder page of its own,
     /// because the child must not see data of the parent.
     placeholder: Option<Arc<PlaceholderPage>>,
@@ -135,40 +135,41 @@ pub(crate) struct Process {
 
 impl Process {
     /// Number of bytes that are charged for a process without markers.
-    const BYTES: usize = size_of::<Self>().saturating_add(2 * PAGE_SIZE);
+    const BYTES_WITHOUT_MARKERS: usize = size_of::<Self>().saturating_add(2 * PAGE_SIZE);
 
     /// Creates the state of the calling process, or returns `ENOSPC`, `EDQUOT`, `ESRCH` or
     /// `ENOMEM`. May sleep.
-    pub(crate) fn new(key: u64, mm: &Mm, mapping: Mapping, shared: bool) -> Result<Self> {
+    pub(crate) fn new(key: u64, mm: &Mm, mapping: InodeMapping, shared: bool) -> Result<Self> {
         let quota_charge = count_process_of_caller()?;
         let awake = ProcessPages::new(key, None, trace_clock())?;
-        let charge = MemoryCharge::of_caller(Self::BYTES.wrapping_add(awake.pid.bytes()))?;
+        let bytes = Self::BYTES_WITHOUT_MARKERS.wrapping_add(awake.pid.allocated_bytes());
+        let charge = MemoryCharge::of_caller(bytes)?;
         Ok(Self {
             key,
             identity: awake.identity,
             pid: awake.pid,
             mm: mm.address(),
             mapping: Some(mapping),
-            shared,
+            can_join_shared: shared,
             is_detaching: false,
             began: awake.began,
-            files: 1,
+            nr_files: 1,
             nr_mappings: 0,
             piece_addresses: [0, 0],
             markers: KVVec::new(),
             refs: KVVec::new(),
             range_key: key,
-            threads: [(0, 0); MAX_LIBRARY_COPIES],
-            forked_by: 0,
+            library_copies: [(0, 0); MAX_LIBRARY_COPIES],
+            forker_tid: 0,
             has_parents_identity: false,
-            live: Some(awake.live),
-            slots: 0,
-            mapped_slots: 0,
+            leader_and_access: Some(awake.leader_and_access),
+            slot_mask: 0,
+            mapped_slot_mask: 0,
             sorted_marker_numbers: KVVec::new(),
             control: Some(awake.control),
             charge,
             quota_charge: Some(quota_charge),
-            words: awake.words,
+            marker_word_pages: awake.marker_word_pages,
             placeholder: Some(awake.placeholder),
         })
     }
@@ -180,38 +181,38 @@ impl Process {
 
     /// Creates the state of a child of fork() in the memory `room`, with the current markers of its
     /// parent. `room` is large enough. The child has no pages until it accesses its mappings.
-    pub(crate) fn child(&self, key: u64, mm: usize, room: ForkedChildMemory) -> Self {
+    pub(crate) fn create_child(&self, key: u64, mm: usize, room: ForkedChildMemory) -> Self {
         let mut child = Self {
             key,
             identity: self.identity,
             pid: room.pid,
             mm,
             mapping: self.mapping,
-            shared: self.shared,
+            can_join_shared: self.can_join_shared,
             is_detaching: false,
             began: self.began,
-            files: 1,
+            nr_files: 1,
             nr_mappings: 0,
             piece_addresses: [0, 0],
             markers: room.markers,
             refs: room.refs,
             range_key: self.range_key,
-            threads: self.threads,
+            library_copies: self.library_copies,
             // If the parent is a child of fork() whose `struct perftrace_thread` is not cleared
             // yet, the new child inherits the same thread id as the parent.
-            forked_by: match self.forked_by {
+            forker_tid: match self.forker_tid {
                 0 => task::current_tid_in_own_namespace(),
                 inherited => inherited,
             },
             has_parents_identity: true,
-            live: Some(room.live),
-            slots: 0,
-            mapped_slots: 0,
+            leader_and_access: Some(room.leader_and_access),
+            slot_mask: 0,
+            mapped_slot_mask: 0,
             sorted_marker_numbers: room.sorted_marker_numbers,
             control: None,
             charge: room.charge,
             quota_charge: Some(room.quota_charge),
-            words: [const { None }; NR_MARKER_PAGES],
+            marker_word_pages: [const { None }; NR_MARKER_PAGES],
             placeholder: None,
         };
         for known in &self.markers {
@@ -237,7 +238,7 @@ impl Process {
         if core::mem::take(&mut self.has_parents_identity) {
             self.identity = identity;
             self.pid = pid;
-            self.live = Some(live);
+            self.leader_and_access = Some(live);
         }
     }
 
@@ -250,10 +251,10 @@ impl Process {
         self.has_parents_identity = false;
         self.identity = awake.identity;
         self.pid = awake.pid;
-        self.live = Some(awake.live);
+        self.leader_and_access = Some(awake.leader_and_access);
         self.began = awake.began;
         self.control = Some(awake.control);
-        self.words = awake.words;
+        self.marker_word_pages = awake.marker_word_pages;
         self.placeholder = Some(awake.placeholder);
         true
     }
@@ -262,13 +263,14 @@ impl Process {
     /// is true, otherwise down. `at` is the offset of the copy's `struct perftrace_thread`. Does
     /// nothing if `at` is 0.
     pub(crate) fn count_library_file(&mut self, at: i64, more: bool) {
-        let mut copies = self.threads.iter_mut();
+        let mut copies = self.library_copies.iter_mut();
         let known = copies.find(|(known, files)| *known == at && *files != 0);
         match (known, more) {
             (Some((_, files)), true) => *files = files.saturating_add(1),
             (Some((_, files)), false) => *files = files.wrapping_sub(1),
             (None, true) if at != 0 => {
-                if let Some(room) = self.threads.iter_mut().find(|(_, files)| *files == 0) {
+                let mut copies = self.library_copies.iter_mut();
+                if let Some(room) = copies.find(|(_, files)| *files == 0) {
                     *room = (at, 1);
                 }
             }
@@ -278,32 +280,32 @@ impl Process {
 
     /// Returns whether the process is in the trace that occupies a slot.
     pub(crate) fn is_in_slot(&self, slot: usize) -> bool {
-        slot < NR_TRACES && self.slots & 1u32.wrapping_shl(slot as u32) != 0
+        slot < NR_TRACES && self.slot_mask & 1u32.wrapping_shl(slot as u32) != 0
     }
 
     /// Records whether the process is in the trace of a slot. A process that joins a trace is
     /// recorded before [`announce_trace_begin`](Self::announce_trace_begin) is called.
     pub(crate) fn record_in_slot(&mut self, slot: usize, is: bool) {
         let bit = 1u32.wrapping_shl(slot as u32);
-        self.slots = if is {
-            self.slots | bit
+        self.slot_mask = if is {
+            self.slot_mask | bit
         } else {
-            self.slots & !bit
+            self.slot_mask & !bit
         };
     }
 
     /// Records that a page is mapped for a slot, even if no trace is in the slot.
     pub(crate) fn mark_slot_mapped(&mut self, slot: usize) {
-        self.mapped_slots |= 1u32.wrapping_shl(slot as u32);
+        self.mapped_slot_mask |= 1u32.wrapping_shl(slot as u32);
     }
 
     /// Unmaps the process's pages for a slot, if any such page may be mapped.
     pub(crate) fn unmap_slot_pages(&mut self, slot: usize) {
         let bit = 1u32.wrapping_shl(slot as u32);
-        let Some(mapping) = self.mapping.filter(|_| self.mapped_slots & bit != 0) else {
+        let Some(mapping) = self.mapping.filter(|_| self.mapped_slot_mask & bit != 0) else {
             return;
         };
-        self.mapped_slots &= !bit;
+        self.mapped_slot_mask &= !bit;
         let bytes = u64::from(cpu::nr_cpu_ids()) << abi::BUFFER_STRIDE_SHIFT;
         let at = |from: u64, each: u64| {
             let within = (slot as u64).wrapping_mul(each).wrapping_add(from);
@@ -316,7 +318,7 @@ impl Process {
     /// Returns whether the credentials or the dumpability of the process have changed since the
     /// permission to trace it was last checked.
     pub(crate) fn have_credentials_changed(&self) -> bool {
-        let alive = self.live.as_ref();
+        let alive = self.leader_and_access.as_ref();
         alive.is_some_and(|alive| {
             !alive
                 .access_snapshot
@@ -326,20 +328,20 @@ impl Process {
 
     /// Returns the leader of the process, and the process's credentials and dumpability at the last
     /// permission check. Returns `None` after [`drop_leader`](Self::drop_leader).
-    pub(crate) fn live(&self) -> Option<&LiveProcess> {
-        self.live.as_ref()
+    pub(crate) fn leader_and_access(&self) -> Option<&LiveProcess> {
+        self.leader_and_access.as_ref()
     }
 
     /// Returns the leader of the process, or `None` after [`drop_leader`](Self::drop_leader).
     pub(crate) fn leader(&self) -> Option<&ARef<Task>> {
-        self.live.as_ref().map(|alive| &alive.leader)
+        self.leader_and_access.as_ref().map(|alive| &alive.leader)
     }
 
     /// Records the process's credentials and dumpability at a check of the permission to trace it.
     /// If the process has executed another program since the last call, records nothing and returns
     /// false.
-    pub(crate) fn record_permission_check(&mut self, seen: AccessSnapshot) -> bool {
-        let Some(alive) = &mut self.live else {
+    pub(crate) fn record_permission_check(&mut self, seen: AccessTargetSnapshot) -> bool {
+        let Some(alive) = &mut self.leader_and_access else {
             return true;
         };
         let same = seen.runs_same_program(&alive.leader, &alive.access_snapshot);
@@ -351,7 +353,7 @@ impl Process {
 
     /// Drops the leader. Called when permission to trace the ended process was checked a last time.
     pub(crate) fn drop_leader(&mut self) {
-        self.live = None;
+        self.leader_and_access = None;
     }
 
     /// Returns the number of registrations of a marker.
@@ -360,7 +362,7 @@ impl Process {
     }
 
     /// Returns whether the process maps the device node of `mapping`.
-    pub(crate) fn maps(&self, mapping: Mapping) -> bool {
+    pub(crate) fn maps(&self, mapping: InodeMapping) -> bool {
         self.mapping == Some(mapping)
     }
 
@@ -376,8 +378,9 @@ impl Process {
             return false;
         }
         self.placeholder = None;
-        let words = self.words.iter_mut().filter_map(Option::take).count();
-        let pages = words.wrapping_add(usize::from(self.control.take().is_some()));
+        let word_pages = self.marker_word_pages.iter_mut();
+        let nr_word_pages = word_pages.filter_map(Option::take).count();
+        let pages = nr_word_pages.wrapping_add(usize::from(self.control.take().is_some()));
         let order = core::mem::replace(&mut self.sorted_marker_numbers, KVVec::new());
         let bytes = pages.wrapping_mul(PAGE_SIZE);
         self.charge
@@ -395,7 +398,7 @@ impl Process {
     /// error, the process may be in no user's quota: the caller then tries the next trace or drops
     /// the process.
     pub(crate) fn charge_trace_owner(&mut self, payer: &MemoryCharge) -> Result {
-        let charge = payer.charge(self.charge.bytes())?;
+        let charge = payer.charge_same_user(self.charge.bytes())?;
         // Drop the old quota count before the new one is created. If the trace's owner is the user
         // of the process, two counts of the process could exceed the user's limit.
         self.quota_charge = None;
@@ -420,7 +423,7 @@ impl Process {
     pub(crate) fn page(&self, number: usize) -> Option<usize> {
         match number.checked_sub(1) {
             None => Some(self.control.as_ref()?.address()),
-            Some(number) => Some(self.words.get(number)?.as_ref()?.address()),
+            Some(number) => Some(self.marker_word_pages.get(number)?.as_ref()?.address()),
         }
     }
 
@@ -456,7 +459,7 @@ impl Process {
     /// Sets or clears the bit of a marker for a slot.
     fn set_marker_bit(&self, number: usize, slot: usize, on: bool) {
         let page = self
-            .words
+            .marker_word_pages
             .get(number / WORDS_PER_PAGE)
             .and_then(Option::as_ref);
         let (Some(page), true) = (page, slot < NR_TRACES) else {
@@ -478,7 +481,7 @@ impl Process {
     /// `ENOSPC` if the process has [`NR_MARKERS`] markers, `EDQUOT` if the memory limit of the
     /// process's user is reached, `EAGAIN` if `room` is too small. After `EAGAIN` the caller
     /// allocates memory for more markers and calls again.
-    pub(crate) fn register(
+    pub(crate) fn register_marker(
         &mut self,
         new: &Arc<RegisteredMarker>,
         room: &mut MarkerMemory,
@@ -498,10 +501,11 @@ impl Process {
                 if !self.reserve_marker(room) {
                     return Err(EAGAIN);
                 }
-                let place = self.words.get_mut(number / WORDS_PER_PAGE).ok_or(ENOSPC)?;
-                let mut charge = self.charge.charge(new.memory())?;
+                let place = self.marker_word_pages.get_mut(number / WORDS_PER_PAGE);
+                let place = place.ok_or(ENOSPC)?;
+                let mut charge = self.charge.charge_same_user(new.memory())?;
                 if place.is_none() {
-                    let mut page = self.charge.charge(PAGE_SIZE)?;
+                    let mut page = self.charge.charge_same_user(PAGE_SIZE)?;
                     *place = Some(room.page.take().ok_or(EAGAIN)?);
                     charge.absorb(&mut page);
                     if let Some(mapping) = &self.mapping {
@@ -533,7 +537,7 @@ impl Process {
         let nr = self.markers.len();
         let fits = |all: [usize; 3]| all.iter().all(|capacity| *capacity > nr);
         let page = self
-            .words
+            .marker_word_pages
             .get(nr / WORDS_PER_PAGE)
             .is_some_and(Option::is_none);
         if page && room.page.is_none() {

@@ -20,11 +20,11 @@ use crate::permission::may_still_trace_process;
 use crate::process::Process;
 pub(crate) use crate::process_memory::offset_within_range;
 use crate::process_memory::{process_range_start, PlaceholderPage};
-use crate::registry::{add, may_attach, with_capacity, Tracing, TRACING};
+use crate::registry::{add_process, check_process_limit, with_room_for_process, Tracing, TRACING};
 use crate::trace::Trace;
 use base::access::Identity;
 use base::account::is_limit_error;
-use base::address_space::{Mapping, Mm};
+use base::address_space::{InodeMapping, Mm};
 use base::{clock, cpu};
 
 /// Maximum number of open files of the device through which one process is attached. Each copy of
@@ -36,7 +36,7 @@ pub(super) struct AttachedFile {
     pub(super) key: u64,
     pub(super) mm: Mm,
     /// The value of `perftrace_attach.thread`.
-    pub(super) thread: i64,
+    pub(super) thread_offset: i64,
     /// A page that is mapped instead of a trace's buffers if the trace does not exist or does not
     /// trace the process. The page is also mapped in children that cannot be traced.
     pub(super) placeholder: Arc<PlaceholderPage>,
@@ -44,7 +44,7 @@ pub(super) struct AttachedFile {
 
 impl Drop for AttachedFile {
     fn drop(&mut self) {
-        detach(self.key, self.thread);
+        detach_file(self.key, self.thread_offset);
     }
 }
 
@@ -61,7 +61,7 @@ pub(crate) type AttachResult = (u64, [u64; 2], Arc<PlaceholderPage>);
 /// module is about to be unloaded. `ENOSPC`, `EDQUOT` or `ENOMEM` if a limit is reached or memory
 /// is short. `ENOSPC`, `EDQUOT` and `ENOMEM` are logged, and each trace that the process could have
 /// joined counts them.
-pub(crate) fn attach(mm: &Mm, mapping: Mapping, shared: bool) -> Result<AttachResult> {
+pub(crate) fn attach(mm: &Mm, mapping: InodeMapping, shared: bool) -> Result<AttachResult> {
     let attached = attach_without_counting_failures(mm, mapping, shared);
     if let Some(error) = attached
         .as_ref()
@@ -83,14 +83,14 @@ pub(crate) fn attach(mm: &Mm, mapping: Mapping, shared: bool) -> Result<AttachRe
 /// Attaches the calling process without counting failures. See [`attach`].
 fn attach_without_counting_failures(
     mm: &Mm,
-    mapping: Mapping,
+    mapping: InodeMapping,
     shared: bool,
 ) -> Result<AttachResult> {
     let key = match children::attach_and_get_current_key(mm) {
         Err(ESRCH) => {
             let mut all = TRACING.lock();
             all.check_not_unloading()?;
-            may_attach(&all)?;
+            check_process_limit(&all)?;
             let key = all.next_key;
             all.next_key = key.wrapping_add(1);
             key
@@ -98,8 +98,8 @@ fn attach_without_counting_failures(
         own => {
             let key = own?;
             let mut all = TRACING.lock();
-            let was_shared = all.live_process(key)?.shared;
-            let joined = join(&mut all, key, mapping, shared)?;
+            let was_shared = all.live_process(key)?.can_join_shared;
+            let joined = attach_further_file(&mut all, key, mapping, shared)?;
             drop(all);
             // If no earlier call for the process had `shared` set, the process can join shared
             // traces from this call on.
@@ -116,16 +116,16 @@ fn attach_without_counting_failures(
     let process = Process::new(key, mm, mapping, shared)?;
     let nobodys = process.placeholder().ok_or(ESRCH)?.clone();
     let process = KBox::new(process, GFP_KERNEL_ACCOUNT)?;
-    let joined = with_capacity(|all| {
+    let joined = with_room_for_process(|all| {
         if let Some(key) = all.key_of_mm(mm.address()) {
-            return join(all, key, mapping, shared);
+            return attach_further_file(all, key, mapping, shared);
         }
         all.check_not_unloading()?;
-        may_attach(all)?;
+        check_process_limit(all)?;
         if all.zero_page.is_none() {
             all.zero_page = zero_page.take();
         }
-        add(all, process)?;
+        add_process(all, process)?;
         Ok((key, [0, 0], nobodys))
     })?;
     join_traces(joined.0);
@@ -139,7 +139,12 @@ fn attach_without_counting_failures(
 /// `EBUSY` if the file and the process's first file have different device nodes, `ENOSPC` if the
 /// process has [`MAX_FILES_PER_PROCESS`] files already, `ENODEV` if the module is about to be
 /// unloaded.
-fn join(all: &mut Tracing, key: u64, mapping: Mapping, shared: bool) -> Result<AttachResult> {
+fn attach_further_file(
+    all: &mut Tracing,
+    key: u64,
+    mapping: InodeMapping,
+    shared: bool,
+) -> Result<AttachResult> {
     all.check_not_unloading()?;
     let process = all.live_process(key)?;
     // All files of a process must have the same device node. The module unmaps pages of a process
@@ -147,12 +152,12 @@ fn join(all: &mut Tracing, key: u64, mapping: Mapping, shared: bool) -> Result<A
     if !process.maps(mapping) {
         return Err(EBUSY);
     }
-    if process.files >= MAX_FILES_PER_PROCESS {
+    if process.nr_files >= MAX_FILES_PER_PROCESS {
         return Err(ENOSPC);
     }
     let nobodys = process.placeholder().ok_or(ESRCH)?.clone();
-    process.files = process.files.wrapping_add(1);
-    process.shared |= shared;
+    process.nr_files = process.nr_files.wrapping_add(1);
+    process.can_join_shared |= shared;
     Ok((process.key, process.piece_addresses, nobodys))
 }
 
@@ -206,24 +211,24 @@ pub(crate) fn record_thread_offset(key: u64, at: i64) {
     }
 }
 
-/// Records that a copy of the perftrace library has closed its file of the device. `thread` is the
-/// offset of the copy's `struct perftrace_thread`. When the last such file of a process is closed,
-/// the process counts as ended.
-pub(crate) fn detach(key: u64, thread: i64) {
+/// Records that a copy of the perftrace library has closed its file of the device. `thread_offset`
+/// is the offset of the copy's `struct perftrace_thread`. When the last such file of a process is
+/// closed, the process counts as ended.
+pub(crate) fn detach_file(key: u64, thread_offset: i64) {
     let mut all = TRACING.lock();
     let Ok(process) = all.process(key) else {
         return;
     };
-    process.count_library_file(thread, false);
-    process.files = process.files.saturating_sub(1);
-    if process.files == 0 {
+    process.count_library_file(thread_offset, false);
+    process.nr_files = process.nr_files.saturating_sub(1);
+    if process.nr_files == 0 {
         end_process(&mut all, key);
     }
 }
 
 /// Registers a marker of a process. Stores the number of the marker or the errno in `marker`. May
 /// sleep.
-pub(crate) fn register(key: u64, marker: &mut Marker) -> Result {
+pub(crate) fn register_marker(key: u64, marker: &mut Marker) -> Result {
     // `TRACING` is taken for each marker, so that other threads can take the lock between two
     // markers.
     let linked = RegisteredMarker::new(marker).and_then(|known| {
@@ -232,7 +237,7 @@ pub(crate) fn register(key: u64, marker: &mut Marker) -> Result {
         let (number, new) = loop {
             let mut all = TRACING.lock();
             let process = all.live_process(key)?;
-            match process.register(&known, &mut room) {
+            match process.register_marker(&known, &mut room) {
                 Err(error) if error == EAGAIN => {
                     let (nr, _) = process.inherited_markers_and_bytes();
                     drop(all);
@@ -269,15 +274,15 @@ pub(crate) fn unregister_marker(key: u64, number: u32) -> Result {
 /// Wakes the reader of the trace in a slot, because the process's buffer of the CPU `cpu` has
 /// unread data. Returns `ENOENT` if the buffer does not exist, for example because memory was
 /// short.
-pub(crate) fn notify(key: u64, slot: u32, cpu: u32) -> Result {
+pub(crate) fn notify_reader(key: u64, slot: u32, cpu: u32) -> Result {
     let mut all = TRACING.lock();
     if cpu >= cpu::nr_cpu_ids() {
         return Err(EINVAL);
     }
     let trace = all.trace_in_slot(slot as usize).ok_or(ENOENT)?;
-    let member = trace.set(key).ok_or(ENOENT)?;
+    let member = trace.buffer_set(key).ok_or(ENOENT)?;
     let set = match trace.has_flag(flag::SHARED) {
-        true => trace.set(KEY_SHARED).ok_or(ENOENT)?,
+        true => trace.buffer_set(KEY_SHARED).ok_or(ENOENT)?,
         false => member,
     };
     if !set.buffers.get(cpu as usize).is_some_and(Option::is_some) {
@@ -304,7 +309,7 @@ pub(crate) fn wait_for_room(key: u64, slot: u32, cpu: u32, tail: u64) -> Result 
         if !trace.has_flag(flag::WAIT) {
             return Err(EINVAL);
         }
-        let set = trace.set(key).ok_or(ENOENT)?;
+        let set = trace.buffer_set(key).ok_or(ENOENT)?;
         let buffer = set.buffers.get(cpu as usize).and_then(Option::as_ref);
         let buffer = buffer.ok_or(ENOENT)?.clone();
         trace.signal.notify_reader();
@@ -315,7 +320,7 @@ pub(crate) fn wait_for_room(key: u64, slot: u32, cpu: u32, tail: u64) -> Result 
         };
         (buffer, trace.signal.clone(), end, trace.id)
     };
-    if buffer.is_stalled() {
+    if buffer.has_wait_timed_out() {
         return Err(ETIMEDOUT);
     }
     may_still_trace_process(key, id, false)?;

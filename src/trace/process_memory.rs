@@ -12,7 +12,7 @@ use trace_rules::abi::{self, Control, NR_MARKERS};
 
 use crate::helpers;
 use crate::page::{Page, GFP_NO_OOM, PAGE_SIZE};
-use base::access::{AccessSnapshot, Identity};
+use base::access::{AccessTargetSnapshot, Identity};
 use base::account::{MemoryCharge, Resource, ResourceCharge};
 use base::clock::{self, Clock};
 use base::cpu;
@@ -53,20 +53,20 @@ impl PlaceholderPage {
 /// last check of the permission to trace it.
 pub(crate) struct LiveProcess {
     pub(crate) leader: ARef<Task>,
-    pub(crate) access_snapshot: AccessSnapshot,
+    pub(crate) access_snapshot: AccessTargetSnapshot,
 }
 
 impl LiveProcess {
     /// Returns the leader of the calling process, and the present credentials and dumpability of
     /// this leader.
     pub(crate) fn new() -> Result<Self> {
-        Self::of_leader(task::address_space_leader())
+        Self::of_leader(task::current_mm_owner_leader())
     }
 
     /// Takes the leader of a process, and the present credentials and dumpability of this leader.
     /// Returns `ESRCH` if the leader has exited.
     pub(crate) fn of_leader(leader: ARef<Task>) -> Result<Self> {
-        let access_snapshot = AccessSnapshot::of_task(&leader)?;
+        let access_snapshot = AccessTargetSnapshot::of_task(&leader)?;
         Ok(Self {
             leader,
             access_snapshot,
@@ -78,10 +78,10 @@ impl LiveProcess {
 pub(crate) struct ProcessPages {
     pub(crate) identity: Identity,
     pub(crate) pid: Pid,
-    pub(crate) live: LiveProcess,
+    pub(crate) leader_and_access: LiveProcess,
     pub(crate) began: u64,
     pub(crate) control: Page,
-    pub(crate) words: [Option<Page>; NR_MARKER_PAGES],
+    pub(crate) marker_word_pages: [Option<Page>; NR_MARKER_PAGES],
     pub(crate) placeholder: Arc<PlaceholderPage>,
 }
 
@@ -98,7 +98,7 @@ impl ProcessPages {
             version: abi::VERSION,
             nr_cpus: cpu::nr_cpu_ids(),
             stride: abi::BUFFER_STRIDE_SHIFT,
-            clock: clock.is_monotonic().into(),
+            clock: clock.uses_clock_monotonic().into(),
             key,
             offset: clock::time_namespace_offset_ns() as u64,
             pid: pid.number_in_own_namespace(),
@@ -106,10 +106,10 @@ impl ProcessPages {
             reserved2: 0,
         };
         control.fill(values_as_bytes(core::slice::from_ref(&first)));
-        let mut words = [const { None }; NR_MARKER_PAGES];
-        // Most processes need only the first page of marker words. [`Process::register`] adds
-        // further pages. A page of zeros is mapped in place of a missing page of marker words.
-        for place in words
+        let mut marker_word_pages = [const { None }; NR_MARKER_PAGES];
+        // Most processes need only the first page of marker words. [`Process::register_marker`]
+        // adds further pages. A page of zeros is mapped in place of a missing page of marker words.
+        for place in marker_word_pages
             .iter_mut()
             .take(markers.div_ceil(WORDS_PER_PAGE).max(1))
         {
@@ -118,10 +118,10 @@ impl ProcessPages {
         Ok(Self {
             identity: Identity::of_task(&alive.leader),
             pid,
-            live: alive,
+            leader_and_access: alive,
             began: clock.user_readable_ticks(),
             control,
-            words,
+            marker_word_pages,
             placeholder: PlaceholderPage::new()?,
         })
     }
@@ -147,16 +147,16 @@ pub(crate) fn count_process_of_caller() -> Result<ResourceCharge> {
 
 /// log2 of the size of a process's range in the device file, and log2 of the number of ranges. A
 /// range is large enough for the buffers of 8,192 CPUs. A file offset has enough bits for all
-/// ranges: `PROCESS_RANGE_SHIFT` and `NR_PROCESSES_SHIFT` are 61 bits together.
+/// ranges: `PROCESS_RANGE_SHIFT` and `NR_RANGES_SHIFT` are 61 bits together.
 pub(crate) const PROCESS_RANGE_SHIFT: u32 = 41;
-const NR_PROCESSES_SHIFT: u32 = 20;
+const NR_RANGES_SHIFT: u32 = 20;
 
 /// Returns the offset in the device file at which the range of a process begins. Ranges are
 /// separate, so that unmapping pages of one process does not search the mappings of others.
 /// Processes whose keys are equal modulo 2^20 share a range, which only makes unmapping their pages
 /// slower.
 pub(crate) fn process_range_start(key: u64) -> u64 {
-    (key & ((1 << NR_PROCESSES_SHIFT) - 1)) << PROCESS_RANGE_SHIFT
+    (key & ((1 << NR_RANGES_SHIFT) - 1)) << PROCESS_RANGE_SHIFT
 }
 
 /// Converts an offset in the device file to an offset within the range of a process.

@@ -8,16 +8,16 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use protocols::sync::Word;
 
-use base::notifier::{Notifier, OwnedNotifier};
+use base::notifier::{OwnedWaitQueue, WaitQueue};
 
 /// Wakes the reader of a trace, and the threads that wait for room in the trace's buffers.
 pub(crate) struct ReaderSignal {
     /// Wakes the reader of the trace.
-    reader_notifier: OwnedNotifier,
+    reader_notifier: OwnedWaitQueue,
     /// Nonzero if a buffer of the trace may have unread data.
     pending: Word,
     /// Wakes the threads that wait until the reader has made room in a full buffer.
-    writer_notifier: OwnedNotifier,
+    writer_notifier: OwnedWaitQueue,
     /// Nonzero after the trace has ended.
     has_trace_ended: Word,
 }
@@ -25,9 +25,9 @@ pub(crate) struct ReaderSignal {
 impl ReaderSignal {
     pub(crate) fn new() -> Result<Arc<Self>> {
         let signal = Self {
-            reader_notifier: OwnedNotifier::new()?,
+            reader_notifier: OwnedWaitQueue::new()?,
             pending: Word::new(0),
-            writer_notifier: OwnedNotifier::new()?,
+            writer_notifier: OwnedWaitQueue::new()?,
             has_trace_ended: Word::new(0),
         };
         Ok(Arc::new(signal, GFP_KERNEL_ACCOUNT)?)
@@ -58,7 +58,7 @@ impl ReaderSignal {
 
     /// Records that the trace has ended, and wakes the trace's reader and the threads that wait for
     /// room in a buffer.
-    pub(crate) fn end(&self) {
+    pub(crate) fn notify_trace_end(&self) {
         self.has_trace_ended.store_relaxed(1);
         self.writer_notifier.wake_readers();
         self.notify_reader();
@@ -78,7 +78,7 @@ impl ReaderSignal {
     }
 
     /// Returns the notifier for poll() on the trace.
-    pub(crate) fn notifier(&self) -> &Notifier {
+    pub(crate) fn reader_notifier(&self) -> &WaitQueue {
         &self.reader_notifier
     }
 }

@@ -53,19 +53,19 @@ pub(crate) struct Tracing {
     /// The slot at which the search for a free slot starts.
     next_slot: usize,
     /// The last id that was given to a trace or to a file that refers to a trace.
-    next_id: u64,
+    last_id: u64,
     /// The key (unique number) that the next traced process gets.
     pub(crate) next_key: u64,
     /// A page of zeros. If a process reads an offset of the device file at which no page exists,
     /// the page of zeros is mapped there.
     pub(crate) zero_page: Option<Page>,
     /// True if the module is about to be unloaded: no process can attach and no trace can begin.
-    pub(crate) closed: bool,
+    pub(crate) is_unloading: bool,
 }
 
 /// Calls `what` with `TRACING` held, after the lists of processes and of address spaces have got
 /// capacity for one more process. Memory for larger lists is allocated while `TRACING` is not held.
-pub(crate) fn with_capacity<T>(what: impl FnOnce(&mut Tracing) -> Result<T>) -> Result<T> {
+pub(crate) fn with_room_for_process<T>(what: impl FnOnce(&mut Tracing) -> Result<T>) -> Result<T> {
     let mut room = (KVVec::new(), KVVec::new());
     loop {
         let mut all = TRACING.lock();
@@ -88,7 +88,7 @@ pub(crate) fn with_capacity<T>(what: impl FnOnce(&mut Tracing) -> Result<T>) -> 
 
 /// Adds a process to the lists of processes and of address spaces. The caller has reserved capacity
 /// for the process in `processes` and `address_spaces`.
-pub(crate) fn add(all: &mut Tracing, process: KBox<Process>) -> Result {
+pub(crate) fn add_process(all: &mut Tracing, process: KBox<Process>) -> Result {
     let (key, mm) = (process.key, process.mm);
     let (Ok(at) | Err(at)) = search(&all.address_spaces, mm as u64, |(mm, _)| *mm as u64);
     let spaces = all.address_spaces.insert_within_capacity(at, (mm, key));
@@ -111,7 +111,7 @@ pub(super) fn set_traced(mm: usize, is_traced: bool) {
 
 /// Returns `ENOSPC` if `max_traced`, the limit of traced processes of all users together, is
 /// reached. The limit per user is checked when a [`Process`] is created.
-pub(crate) fn may_attach(all: &Tracing) -> Result {
+pub(crate) fn check_process_limit(all: &Tracing) -> Result {
     match all.processes.len() >= max_traced() {
         true => Err(ENOSPC),
         false => Ok(()),
@@ -127,15 +127,15 @@ impl Tracing {
         slots: [0; NR_TRACES],
         generations: [0; NR_TRACES],
         next_slot: 0,
-        next_id: 1,
+        last_id: 1,
         next_key: FIRST_PROCESS_KEY,
         zero_page: None,
-        closed: false,
+        is_unloading: false,
     };
 
     /// Returns `ENODEV` if the module is about to be unloaded.
     pub(crate) fn check_not_unloading(&self) -> Result {
-        match self.closed {
+        match self.is_unloading {
             true => Err(ENODEV),
             false => Ok(()),
         }
@@ -158,7 +158,7 @@ impl Tracing {
 
     /// Returns the index in `processes` of the process with this key, or `None` if no process has
     /// this key.
-    pub(crate) fn index_of(&self, key: u64) -> Option<usize> {
+    pub(crate) fn process_index(&self, key: u64) -> Option<usize> {
         search(&self.processes, key, |process| process.key).ok()
     }
 
@@ -172,7 +172,9 @@ impl Tracing {
     /// Counts a failure to trace a process or one of its children, because memory was short or a
     /// limit was reached. The failure is counted in all traces that the process could have joined.
     pub(crate) fn count_untraced(&mut self, key: u64) {
-        let Some(at) = self.index_of(key) else { return };
+        let Some(at) = self.process_index(key) else {
+            return;
+        };
         let Self {
             traces, processes, ..
         } = self;
@@ -189,7 +191,7 @@ impl Tracing {
 
     /// Returns the process with this key, or `ESRCH` if no process has this key.
     pub(crate) fn process(&mut self, key: u64) -> Result<&mut Process> {
-        let place = self.index_of(key).ok_or(ESRCH)?;
+        let place = self.process_index(key).ok_or(ESRCH)?;
         Ok(self.processes.get_mut(place).ok_or(ESRCH)?)
     }
 
@@ -214,7 +216,7 @@ impl Tracing {
         id: u64,
         key: u64,
     ) -> Option<(&mut KBox<Trace>, &mut KBox<Process>)> {
-        let at = self.index_of(key)?;
+        let at = self.process_index(key)?;
         let trace = self.traces.iter_mut().find(|trace| trace.id == id)?;
         Some((trace, self.processes.get_mut(at)?))
     }
@@ -226,7 +228,7 @@ impl Tracing {
     ///
     /// `EBUSY` if no slot is free or a quota of the caller is exhausted, `ENOMEM` if memory is
     /// short.
-    pub(super) fn free_slot(&self) -> Result<(usize, TraceQuota)> {
+    pub(super) fn find_free_slot(&self) -> Result<(usize, TraceQuota)> {
         let capable = access::is_perfmon_capable();
         let most = |limit: usize| if capable { usize::MAX } else { limit };
         let used = self.slots.iter().filter(|id| **id != 0).count();
@@ -267,7 +269,7 @@ impl Tracing {
         after: u64,
         wanted: impl Fn(&Trace, &Process) -> bool,
     ) -> Option<(&Trace, &Process)> {
-        let process: &Process = self.processes.get(self.index_of(key)?)?;
+        let process: &Process = self.processes.get(self.process_index(key)?)?;
         let later = self.traces.iter().filter(|trace| trace.id > after);
         let trace = later
             .filter(|trace| wanted(trace, process))
@@ -284,7 +286,7 @@ impl Tracing {
         after: u64,
     ) -> Option<(&Trace, &Process)> {
         self.next_trace_where(key, after, |trace, process| {
-            trace.has_live(process) || trace.set(key).is_some()
+            trace.has_live(process) || trace.buffer_set(key).is_some()
         })
     }
 
@@ -302,7 +304,7 @@ impl Tracing {
                 key: process.key,
                 number: number as u32,
                 refs: process.refs(number),
-                marker: known.marker(number),
+                marker: known.abi_marker(number),
             })
         };
         self.search_processes(key, registered)
@@ -334,7 +336,7 @@ impl Tracing {
 
     /// Returns a new id for a trace or a file.
     pub(super) fn id(&mut self) -> u64 {
-        self.next_id = self.next_id.wrapping_add(1);
-        self.next_id
+        self.last_id = self.last_id.wrapping_add(1);
+        self.last_id
     }
 }

@@ -47,7 +47,7 @@ const MAX_ENDED_PROCESSES: u64 = 4096;
 /// Flags that cannot be combined with `WAIT`. The buffer of a flight recorder is never full. A
 /// trace that is kept without an open file may have no reader. In a shared trace, another process
 /// could make a thread wait for ever.
-const FLAGS_WITHOUT_WAIT: u32 = flag::FLIGHT | flag::KEEP | flag::SHARED;
+const WAIT_CONFLICTING_FLAGS: u32 = flag::FLIGHT | flag::KEEP | flag::SHARED;
 
 /// Default limit, in milliseconds, for the time that a thread waits for room in a full buffer.
 const DEFAULT_WAIT_MS: u32 = 10_000;
@@ -58,7 +58,7 @@ const EXCLUSIVE_FLAGS: u32 = flag::SHARED | flag::ALL_USERS;
 
 /// A buffer with unread data: the key of its process, its CPU, the buffer, the range of the unread
 /// data, and the count of lost events.
-pub(crate) type Unread = (u64, u32, Arc<Buffer>, BufferRange, u64);
+pub(crate) type UnreadBuffer = (u64, u32, Arc<Buffer>, BufferRange, u64);
 
 /// The state of a trace, with its slot.
 #[derive(Clone, Copy)]
@@ -131,7 +131,7 @@ pub(crate) struct Trace {
     /// The flags given to `PERFTRACE_CREATE`, and `FILTERED` if the trace has a filter.
     pub(crate) flags: u32,
     /// Size in bytes of the memory for records in each buffer of the trace.
-    pub(crate) bytes: u32,
+    pub(crate) buffer_bytes: u32,
     /// The id, in the initial namespace, of the user that created the trace.
     pub(crate) owner: u32,
     /// Limit, in milliseconds, for the time that a thread waits for room in a full buffer.
@@ -155,12 +155,12 @@ pub(crate) struct Trace {
     /// Keeps the module loaded while the trace is kept without an open file (`KEEP`).
     pub(crate) module_ref: Option<ModuleRef>,
     /// The probes of kernel events, or `None` if the trace records no kernel events.
-    pub(crate) kernel: Option<Probes<KernelEvents>>,
+    pub(crate) kernel_probes: Option<Probes<KernelEvents>>,
     /// Number of open files that refer to the trace.
-    pub(crate) files: u64,
+    pub(crate) nr_files: u64,
     /// The number (`FileTraceRef`) of the open file that reads the trace. 0 if no file reads the
     /// trace.
-    pub(crate) reader: u64,
+    pub(crate) reader_file_id: u64,
     /// Wakes the trace's reader, and the threads that wait for room in a buffer.
     pub(crate) signal: Arc<ReaderSignal>,
     /// The counts of lost data of buffers that were freed.
@@ -184,12 +184,12 @@ impl Trace {
     /// Creates a trace that belongs to the caller and has no slot yet. Returns `EINVAL`, `EPERM`
     /// (`ALL_USERS` without `CAP_PERFMON`), `EDQUOT` or `ENOMEM`. May sleep.
     pub(crate) fn new(id: u64, create: &Create, filter: Option<Page>, began: u64) -> Result<Self> {
-        let name = filter::text(&create.name).ok_or(EINVAL)?;
-        let globs = filter::text(&create.markers).ok_or(EINVAL)?;
+        let name = filter::text_before_nul(&create.name).ok_or(EINVAL)?;
+        let globs = filter::text_before_nul(&create.markers).ok_or(EINVAL)?;
         if create.flags & !flag::ALL != 0
             || !filter::is_valid_event_name(name)
             || !filter::is_valid_glob_list(globs)
-            || (create.flags & flag::WAIT != 0 && create.flags & FLAGS_WITHOUT_WAIT != 0)
+            || (create.flags & flag::WAIT != 0 && create.flags & WAIT_CONFLICTING_FLAGS != 0)
             || create.flags & EXCLUSIVE_FLAGS == EXCLUSIVE_FLAGS
             || (create.flags & flag::WAIT == 0 && create.wait_ms != 0)
             || create.reserved != 0
@@ -217,7 +217,7 @@ impl Trace {
             nr_ended: 0,
             ended_bytes: 0,
             flags: create.flags | filtered,
-            bytes,
+            buffer_bytes: bytes,
             owner: Identity::of_current().uid,
             wait_ms: match create.wait_ms {
                 0 => DEFAULT_WAIT_MS,
@@ -232,9 +232,9 @@ impl Trace {
             is_pass_complete: false,
             sets: KVVec::new(),
             module_ref: None,
-            kernel: None,
-            files: 1,
-            reader: 0,
+            kernel_probes: None,
+            nr_files: 1,
+            reader_file_id: 0,
             signal: ReaderSignal::new()?,
             freed_losses: LossCounts::default(),
             dropped: 0,
@@ -256,7 +256,7 @@ impl Trace {
 
     /// Returns whether `name` is the name of the trace.
     pub(crate) fn has_name(&self, name: &[u8]) -> bool {
-        filter::text(&self.name) == Some(name)
+        filter::text_before_nul(&self.name) == Some(name)
     }
 
     /// Returns whether a process is in the trace and has not ended.
@@ -275,7 +275,7 @@ impl Trace {
 
     /// Returns whether a process can join the trace now or at its first access to its mappings.
     pub(crate) fn could_join_if_permitted(&self, process: &Process) -> bool {
-        self.accepts_user(process.identity.uid, process.shared) && !process.has_ended()
+        self.accepts_user(process.identity.uid, process.can_join_shared) && !process.has_ended()
     }
 
     /// Returns whether a process of the user `uid` can join the trace. `shared` is set if the
@@ -304,18 +304,18 @@ impl Trace {
     /// Removes a process that the trace's creator may not trace any more, with the process's unread
     /// data.
     pub(crate) fn remove_denied_process(&mut self, key: u64) {
-        if let Some(place) = self.find(key) {
+        if let Some(place) = self.set_index(key) {
             self.remove(place);
         }
         self.count_denied_process();
     }
 
     /// Returns the contents of the trace's slot in the control page of a process.
-    pub(crate) fn process_view(&self, generation: u32) -> Slot {
+    pub(crate) fn control_slot(&self, generation: u32) -> Slot {
         Slot {
             generation,
             flags: self.flags,
-            mask: self.bytes.wrapping_sub(1),
+            mask: self.buffer_bytes.wrapping_sub(1),
             wait_ms: match self.has_flag(flag::WAIT) {
                 true => self.wait_ms,
                 false => 0,
@@ -325,16 +325,16 @@ impl Trace {
 
     /// Creates the trace's buffers for kernel events, with all their pages, because probes cannot
     /// allocate memory. May sleep.
-    pub(crate) fn add_kernel(&mut self) -> Result {
+    pub(crate) fn add_kernel_buffers(&mut self) -> Result {
         let mut set = BufferSet::new(KEY_KERNEL, cpu::nr_cpu_ids())?;
         for (place, cpu) in set.buffers.iter_mut().zip(0u32..u32::MAX) {
             if cpu::is_possible(cpu) {
-                let buffer = Buffer::new(self.bytes, self.has_flag(flag::FLIGHT))?;
+                let buffer = Buffer::new(self.buffer_bytes, self.has_flag(flag::FLIGHT))?;
                 buffer.allocate_all_pages()?;
                 *place = Some(Arc::new(buffer, GFP_KERNEL_ACCOUNT)?);
             }
         }
-        let mut charge = self.charge.charge(set.memory() as usize)?;
+        let mut charge = self.charge.charge_same_user(set.memory() as usize)?;
         self.sets.push(set, GFP_KERNEL_ACCOUNT)?;
         self.charge.absorb(&mut charge);
         Ok(())
@@ -344,9 +344,9 @@ impl Trace {
     pub(crate) fn buffer_params(&self) -> BufferParams {
         BufferParams {
             trace: self.id,
-            bytes: self.bytes,
+            bytes: self.buffer_bytes,
             flight: self.has_flag(flag::FLIGHT),
-            payer: self.charge.empty(),
+            payer: self.charge.empty_for_same_user(),
         }
     }
 
@@ -355,15 +355,14 @@ impl Trace {
         &self.charge
     }
 
-    /// Returns the index in `sets` of the buffer set with the key `key`, or `None` if no set has
-    /// this key.
-    fn find(&self, key: u64) -> Option<usize> {
+    /// Returns the index in `sets` of the buffer set with the key `key`, or `None`.
+    fn set_index(&self, key: u64) -> Option<usize> {
         search(&self.sets, key, |set| set.key).ok()
     }
 
     /// Returns the buffer set with the key `key`, or `None` if the trace has no such set.
-    pub(crate) fn set(&self, key: u64) -> Option<&BufferSet> {
-        self.sets.get(self.find(key)?)
+    pub(crate) fn buffer_set(&self, key: u64) -> Option<&BufferSet> {
+        self.sets.get(self.set_index(key)?)
     }
 
     /// Makes sure that the trace has a buffer set for `key`. If the set does not exist, it is taken
@@ -375,10 +374,10 @@ impl Trace {
         };
         let nr = self.sets.len();
         if nr == self.sets.capacity() {
-            if spare.sets.capacity() <= nr {
+            if spare.set_list.capacity() <= nr {
                 return Err(NeededMemory::SetList(nr));
             }
-            move_to_larger_list(&mut self.sets, core::mem::take(&mut spare.sets));
+            move_to_larger_list(&mut self.sets, core::mem::take(&mut spare.set_list));
         }
         let (mut set, mut charge) = spare.set.take().ok_or(NeededMemory::BufferSet)?;
         set.key = key;
@@ -393,14 +392,14 @@ impl Trace {
     /// page is taken from `spare`. Returns `None` if the buffer cannot have the page `number`. If
     /// `spare` has no memory for the buffer or page, the error names the memory that the caller has
     /// to allocate.
-    pub(crate) fn page(
+    pub(crate) fn page_or_insert_spare(
         &mut self,
         key: u64,
         cpu: usize,
         number: usize,
         spare: &mut FaultMemory,
     ) -> Result<Option<usize>, NeededMemory> {
-        if number > self.bytes as usize / PAGE_SIZE {
+        if number > self.buffer_bytes as usize / PAGE_SIZE {
             return Ok(None);
         }
         let shared = self.has_flag(flag::SHARED);
@@ -439,11 +438,10 @@ impl Trace {
         page.map(Some).ok_or(NeededMemory::Page)
     }
 
-    /// Counts a page fault for which the page of a buffer could not be allocated, so that events
-    /// are lost.
+    /// Counts a page fault that could not allocate the page of a buffer, so that events are lost.
     pub(crate) fn count_alloc_failure(&mut self, key: u64, cpu: usize) {
         let shared = self.has_flag(flag::SHARED);
-        let set = self.set(if shared { KEY_SHARED } else { key });
+        let set = self.buffer_set(if shared { KEY_SHARED } else { key });
         match set.and_then(|set| set.buffers.get(cpu)?.as_ref()) {
             Some(buffer) => buffer.count_alloc_failure(),
             None => self.no_memory = self.no_memory.wrapping_add(1),
@@ -454,14 +452,15 @@ impl Trace {
     /// CPUs, after the buffer of process `key` and CPU `cpu`. If `cpu` is `u32::MAX`, the search
     /// begins with the first buffer of process `key`. If the result is `End`, the reader's pass
     /// over all buffers is complete.
-    pub(crate) fn next(&mut self, key: u64, cpu: u32) -> LimitedSearch<Unread> {
+    pub(crate) fn next(&mut self, key: u64, cpu: u32) -> LimitedSearch<UnreadBuffer> {
         let unread = |set: &BufferSet| {
             let mut buffers = set.buffers.iter().zip(0u32..u32::MAX);
             buffers.find_map(|(place, number)| {
                 let after = set.key > key || cpu == u32::MAX || number > cpu;
                 let buffer = place.as_ref().filter(|_| after)?;
-                let span = buffer.unread_range()?;
-                Some((set.key, number, buffer.clone(), span, buffer.lost()))
+                let span = buffer.unread_or_lost_range()?;
+                let lost = buffer.checked_lost_count();
+                Some((set.key, number, buffer.clone(), span, lost))
             })
         };
         let found = search_limited(&self.sets, key, sets_per_lock_hold(), |set| set.key, unread);
@@ -476,15 +475,14 @@ impl Trace {
         let set = self.sets.remove(place).ok()?;
         self.freed_losses.add(&set);
         self.charge.uncharge(set.memory() as usize);
-        if let Some(bytes) = set.ended() {
+        if let Some(bytes) = set.ended_bytes() {
             self.nr_ended = self.nr_ended.wrapping_sub(1);
             self.ended_bytes = self.ended_bytes.wrapping_sub(bytes);
         }
         Some(set)
     }
 
-    /// Records that the reader begins a pass over all buffers. Returns whether its previous pass is
-    /// complete.
+    /// Begins the reader's next pass over all buffers. Returns whether its last pass is complete.
     pub(crate) fn begin_read_pass(&mut self) -> bool {
         core::mem::take(&mut self.is_pass_complete)
     }
@@ -507,7 +505,7 @@ impl Trace {
             let Some(set) = self.sets.get_mut(place) else {
                 return LimitedSearch::End;
             };
-            if !set.is_completely_read(is_shared, was_complete) {
+            if !set.test_read_and_begin_pass(is_shared, was_complete) {
                 continue;
             }
             let next = set.key.wrapping_add(1);
@@ -523,25 +521,27 @@ impl Trace {
     /// Counts an ended process and its memory: the process's buffers, and `bytes` for its other
     /// state.
     pub(crate) fn count_ended_process(&mut self, key: u64, bytes: u64) {
-        let Some(set) = self.find(key).and_then(|at| self.sets.get_mut(at)) else {
+        let Some(set) = self.set_index(key).and_then(|at| self.sets.get_mut(at)) else {
             return;
         };
-        if set.ended.is_none() {
-            set.ended = Some(bytes);
+        if set.ended_state_bytes.is_none() {
+            set.ended_state_bytes = Some(bytes);
             self.nr_ended = self.nr_ended.wrapping_add(1);
-            self.ended_bytes = self.ended_bytes.wrapping_add(set.ended().unwrap_or(0));
+            let ended_bytes = set.ended_bytes().unwrap_or(0);
+            self.ended_bytes = self.ended_bytes.wrapping_add(ended_bytes);
         }
     }
 
     /// If the trace's ended processes exceed [`MAX_ENDED_PROCESSES`] or
     /// [`MAX_ENDED_PROCESS_BYTES`], removes the oldest of them from the trace and returns its key.
-    pub(crate) fn drop_oldest_ended(&mut self) -> Option<u64> {
+    pub(crate) fn drop_oldest_if_over_limit(&mut self) -> Option<u64> {
         if self.ended_bytes <= MAX_ENDED_PROCESS_BYTES && self.nr_ended <= MAX_ENDED_PROCESSES {
             return None;
         }
         // The first element is the oldest process: `sets` is sorted by key, and later processes
         // have higher keys.
-        let key = self.sets.iter().find(|set| set.ended.is_some())?.key;
+        let has_ended = |set: &&BufferSet| set.ended_state_bytes.is_some();
+        let key = self.sets.iter().find(has_ended)?.key;
         self.drop_process(key);
         Some(key)
     }
@@ -549,7 +549,7 @@ impl Trace {
     /// Removes an ended process, even if it has unread data, because the process would exceed the
     /// limits of the trace's user.
     pub(crate) fn drop_process(&mut self, key: u64) {
-        if let Some(place) = self.find(key) {
+        if let Some(place) = self.set_index(key) {
             self.remove(place);
             self.dropped = self.dropped.wrapping_add(1);
         }
@@ -581,14 +581,14 @@ impl Trace {
         Info {
             size: size_of::<Info>() as u32,
             flags: self.flags,
-            bytes: self.bytes,
+            bytes: self.buffer_bytes,
             nr_cpus: cpu::nr_cpu_ids(),
             uid: self.owner,
             began: self.began,
-            nr_processes: sums.processes,
+            nr_processes: sums.nr_processes,
             memory: sums.memory,
             lost: sums.losses.lost,
-            cut: sums.losses.cut,
+            cut: sums.losses.discarded_bytes,
             dropped: self.dropped,
             denied: self.denied,
             no_memory: sums.losses.no_memory.wrapping_add(self.no_memory),

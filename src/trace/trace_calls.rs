@@ -27,7 +27,7 @@ use crate::process::Process;
 use crate::reader_signal::ReaderSignal;
 use crate::registry::{Tracing, TRACING};
 use crate::sorted::{allocate_list_for_more_than, move_to_larger_list};
-use crate::trace::{Trace, Unread};
+use crate::trace::{Trace, UnreadBuffer};
 use base::access::{self, uid_in_caller_namespace};
 use base::account::{Resource, ResourceCharge};
 use base::clock::realtime_ns;
@@ -43,9 +43,9 @@ const MAX_PERMISSION_CHECKS: usize = 8;
 pub(crate) struct FileTraceRef {
     /// The id of the trace.
     pub(crate) id: u64,
-    /// The unique number of this file. [`Trace::reader`] is the number of the file that reads the
-    /// trace.
-    reader: u64,
+    /// The unique number of this file. [`Trace::reader_file_id`] is the number of the file that
+    /// reads the trace.
+    file_id: u64,
     /// Wakes the readers of the trace.
     pub(crate) signal: Arc<ReaderSignal>,
 }
@@ -57,11 +57,11 @@ impl Drop for FileTraceRef {
             let Ok(trace) = all.trace(self.id) else {
                 return;
             };
-            trace.files = trace.files.wrapping_sub(1);
-            if trace.reader == self.reader {
-                trace.reader = 0;
+            trace.nr_files = trace.nr_files.wrapping_sub(1);
+            if trace.reader_file_id == self.file_id {
+                trace.reader_file_id = 0;
             }
-            trace.files == 0 && !trace.has_flag(flag::KEEP)
+            trace.nr_files == 0 && !trace.has_flag(flag::KEEP)
         };
         if ends {
             let _ = end(self.id);
@@ -71,10 +71,14 @@ impl Drop for FileTraceRef {
 }
 
 impl Tracing {
-    /// Creates a file's reference to a trace. The caller has counted the file in `Trace::files`.
+    /// Creates a file's reference to a trace. The caller has counted the file in `Trace::nr_files`.
     fn new_trace_ref(&mut self, id: u64, signal: Arc<ReaderSignal>) -> FileTraceRef {
-        let reader = self.id();
-        FileTraceRef { id, reader, signal }
+        let file_id = self.id();
+        FileTraceRef {
+            id,
+            file_id,
+            signal,
+        }
     }
 
     /// Returns the data of `PERFTRACE_INFO`, with the sums over the trace's buffers.
@@ -91,7 +95,7 @@ impl Tracing {
             flags: info.flags | unstable,
             slot: trace.state.slot().map_or(u32::MAX, |slot| slot as u32),
             uid: uid_in_caller_namespace(trace.owner),
-            clock: clock.is_monotonic().into(),
+            clock: clock.uses_clock_monotonic().into(),
             khz: clock.khz,
             ticks: clock.user_readable_ticks(),
             realtime: realtime_ns(),
@@ -117,7 +121,7 @@ pub(crate) fn open(name: &[u8]) -> Result<(FileTraceRef, Info)> {
     let found = own.or(named().next()).ok_or(ENOENT)?;
     let (id, maker) = (found.id, found.creator_credentials());
     drop(all);
-    if !caller.capable {
+    if !caller.is_perfmon_capable {
         // Limit the concurrent calls of one user, because each call of check_access_to_cred_owner()
         // creates a kernel thread that exists until the call returns.
         let _asks = ResourceCharge::of_caller(
@@ -132,7 +136,7 @@ pub(crate) fn open(name: &[u8]) -> Result<(FileTraceRef, Info)> {
     if !trace.state.is_active() {
         return Err(ENOENT);
     }
-    trace.files = trace.files.wrapping_add(1);
+    trace.nr_files = trace.nr_files.wrapping_add(1);
     let signal = trace.signal.clone();
     let trace = all.traces.iter().find(|t| t.id == id).ok_or(EINVAL)?;
     // `PERFTRACE_OPEN` returns no sums over the buffers of the trace.
@@ -156,7 +160,7 @@ pub(crate) fn end(id: u64) -> Result {
 }
 
 /// Pauses or resumes a trace. A paused trace records no events.
-pub(crate) fn pause(id: u64, pause: bool) -> Result {
+pub(crate) fn set_paused(id: u64, pause: bool) -> Result {
     let mut all = TRACING.lock();
     let trace = all.trace(id)?;
     if trace.has_flag(flag::PAUSED) == pause {
@@ -168,8 +172,8 @@ pub(crate) fn pause(id: u64, pause: bool) -> Result {
         true => trace.flags | flag::PAUSED,
         false => trace.flags & !flag::PAUSED,
     };
-    if let Some(probes) = &trace.kernel {
-        probes.state().pause(pause);
+    if let Some(probes) = &trace.kernel_probes {
+        probes.state().set_paused(pause);
     }
     let slot = trace.state.slot().unwrap_or(NR_TRACES);
     let end = all.next_key;
@@ -261,15 +265,15 @@ pub(crate) fn next_trace(slot: u32) -> Result<Info> {
 ///
 /// `EBUSY` if another open file is the reader of the trace, `ENOENT` if no following buffer in the
 /// order of keys and CPUs has unread data, `EINTR` if the caller is being killed.
-pub(crate) fn next(held: &FileTraceRef, key: u64, cpu: u32) -> Result<Unread> {
-    let FileTraceRef { id, reader, .. } = *held;
+pub(crate) fn next_unread_buffer(held: &FileTraceRef, key: u64, cpu: u32) -> Result<UnreadBuffer> {
+    let FileTraceRef { id, file_id, .. } = *held;
     let mut all = TRACING.lock();
     let trace = all.trace(id)?;
     if !trace.has_flag(flag::FLIGHT) {
-        if trace.reader != 0 && trace.reader != reader {
+        if trace.reader_file_id != 0 && trace.reader_file_id != file_id {
             return Err(EBUSY);
         }
-        trace.reader = reader;
+        trace.reader_file_id = file_id;
     }
     if key == 0 {
         trace.signal.clear_pending();
@@ -301,13 +305,13 @@ pub(crate) fn has_ended(id: u64) -> bool {
 
 /// Returns the `struct perftrace_process` of a process in a trace, or `ENOENT` if the process is
 /// not in the trace.
-pub(crate) fn process(id: u64, key: u64) -> Result<abi::Process> {
+pub(crate) fn process_in_trace(id: u64, key: u64) -> Result<abi::Process> {
     let mut all = TRACING.lock();
     let nobody = abi::Process {
         key,
         ..abi::Process::ZERO
     };
-    all.trace(id)?.set(key).ok_or(ENOENT)?;
+    all.trace(id)?.buffer_set(key).ok_or(ENOENT)?;
     if key == KEY_KERNEL {
         return Ok(abi::Process {
             nr_markers: KERNEL_MARKERS.len() as u32,
@@ -324,7 +328,7 @@ pub(crate) fn process(id: u64, key: u64) -> Result<abi::Process> {
 /// Returns the `struct perftrace_process` of a process, even if the process is in no trace. Returns
 /// `ENOENT` if no such process exists, the process has ended, or the caller may not trace the
 /// process; `EINTR` or `ENOMEM` if the permission could not be checked.
-pub(crate) fn process_in_any_trace(key: u64) -> Result<abi::Process> {
+pub(crate) fn traceable_process(key: u64) -> Result<abi::Process> {
     let may_trace = may_trace(&Caller::new(), key)?;
     let mut all = TRACING.lock();
     match all.live_process(key) {
@@ -357,16 +361,16 @@ fn process_info(process: &Process) -> abi::Process {
 }
 
 /// Returns a marker of a process in a trace, or `ENOENT` if no such marker exists.
-pub(crate) fn describe(id: u64, key: u64, number: u32) -> Result<Describe> {
+pub(crate) fn describe_marker(id: u64, key: u64, number: u32) -> Result<Describe> {
     let mut all = TRACING.lock();
-    all.trace(id)?.set(key).ok_or(ENOENT)?;
+    all.trace(id)?.buffer_set(key).ok_or(ENOENT)?;
     if key == KEY_KERNEL {
         let (name, fields) = KERNEL_MARKERS.get(number as usize).ok_or(ENOENT)?;
         return Ok(Describe {
             key,
             number,
             refs: 1,
-            marker: marker::marker(name, fields, number as usize),
+            marker: marker::abi_marker(name, fields, number as usize),
         });
     }
     let process = all.process(key).map_err(|_| ENOENT)?;
@@ -375,7 +379,7 @@ pub(crate) fn describe(id: u64, key: u64, number: u32) -> Result<Describe> {
         key,
         number,
         refs: process.refs(number as usize),
-        marker: known.marker(number as usize),
+        marker: known.abi_marker(number as usize),
     })
 }
 
@@ -431,7 +435,7 @@ pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(FileTraceRef
     let id = TRACING.lock().id();
     let trace = Trace::new(id, create, page, clock::trace_clock().user_readable_ticks())?;
     let mut trace = KBox::new(trace, GFP_KERNEL_ACCOUNT)?;
-    let globs = filter::text(&create.markers).unwrap_or(b"");
+    let globs = filter::text_before_nul(&create.markers).unwrap_or(b"");
     // Kernel events are selected only by globs that start with `kernel:`, not by `*`.
     let kernels = || {
         globs
@@ -448,11 +452,11 @@ pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(FileTraceRef
         // users without this capability to monitor the kernel, but only in their own threads.
         let may = access::is_perfmon_capable() && access::may_monitor_kernel();
         may.then_some(()).ok_or(EPERM)?;
-        trace.add_kernel()?;
+        trace.add_kernel_buffers()?;
         going = Some(attach_kernel_probes(&trace, filter, &wants)?);
     }
     if let Some(probes) = &going {
-        probes.state().pause(true);
+        probes.state().set_paused(true);
     }
     let signal = trace.signal.clone();
     let mut room = KVVec::new();
@@ -470,20 +474,20 @@ pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(FileTraceRef
         room = allocate_list_for_more_than(nr)?;
     };
     all.check_not_unloading()?;
-    let name = filter::text(&create.name).ok_or(EINVAL)?;
+    let name = filter::text_before_nul(&create.name).ok_or(EINVAL)?;
     let same =
         |t: &KBox<Trace>| t.state.slot().is_some() && t.owner == trace.owner && t.has_name(name);
     if all.traces.iter().any(same) {
         return Err(EEXIST);
     }
-    let (slot, shares) = all.free_slot()?;
+    let (slot, shares) = all.find_free_slot()?;
     trace.quota = Some(shares);
     let paused = trace.has_flag(flag::PAUSED);
     trace.module_ref = trace.has_flag(flag::KEEP).then(ModuleRef::new);
-    trace.kernel = going.take();
+    trace.kernel_probes = going.take();
     all.begin(trace, slot)?;
-    if let Some(probes) = &all.trace(id)?.kernel {
-        probes.state().pause(paused);
+    if let Some(probes) = &all.trace(id)?.kernel_probes {
+        probes.state().set_paused(paused);
     }
     let held = all.new_trace_ref(id, signal);
     drop(all);
@@ -498,7 +502,7 @@ fn attach_kernel_probes(
     filter: KVVec<u8>,
     wants: &dyn Fn(&[u8]) -> bool,
 ) -> Result<Probes<KernelEvents>> {
-    let set = trace.set(KEY_KERNEL).ok_or(EINVAL)?;
+    let set = trace.buffer_set(KEY_KERNEL).ok_or(EINVAL)?;
     let mut buffers = KVec::with_capacity(set.buffers.len(), GFP_KERNEL)?;
     for buffer in &set.buffers {
         buffers.push(buffer.clone(), GFP_KERNEL)?;

@@ -32,6 +32,6 @@ case $RELEASE in
 esac
 nr=$(grep -c 'rule(' "$table")
 result "$([ "$nr" -ge 100 ]; echo $?)" "1.16 constraints: the table has at least 100 rules ($nr)" "$nr"
-nr=$(grep -c ' extra(\|\[extra(' "$table")
+nr=$(grep -c ' extra_msr(\|\[extra_msr(' "$table")
 result "$([ "$nr" -ge 30 ]; echo $?)" "1.16 constraints: the table has at least 30 events with a second register ($nr)" "$nr"
 exit $failed

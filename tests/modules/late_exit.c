@@ -79,7 +79,7 @@ static int on_exit(struct kprobe *probe, struct pt_regs *regs)
 
 static struct kprobe probes[] = {
 	{ .symbol_name = "pfc_is_dead", .pre_handler = on_question },
-	{ .symbol_name = "pfc_for_each_task", .pre_handler = on_pass },
+	{ .symbol_name = "pfc_visit_all_tasks", .pre_handler = on_pass },
 	{ .symbol_name = "exit_task_stack_account", .pre_handler = on_exit },
 };
 

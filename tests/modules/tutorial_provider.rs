@@ -28,7 +28,7 @@ struct Counts {
 
 impl kernel::Module for Provider {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        let add = |name, help| InstanceSpec::events(help).add(name);
+        let add = |name, help| InstanceSpec::events(help).add_instance(name);
         let mut probes = Probes::new(Counts {
             all: add(fmt!("tutorial/signals"), c"Signals delivered")?,
             usr1: add(fmt!("tutorial/usr1"), c"SIGUSR1 delivered")?,

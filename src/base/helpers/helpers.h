@@ -103,7 +103,7 @@ struct pfc_task_ids {
 };
 
 void pfc_task_ids(struct task_struct *task, bool initial, struct pfc_task_ids *ids);
-void pfc_for_each_task(void (*each)(struct task_struct *task, void *arg), void *arg);
+void pfc_visit_all_tasks(void (*each)(struct task_struct *task, void *arg), void *arg);
 struct task_struct *pfc_get_task_by_initial_pid(u32 pid);
 struct task_struct *pfc_get_address_space_leader(void);
 struct pid *pfc_pid_get(struct task_struct *leader);

@@ -179,7 +179,7 @@ void pfc_task_ids(struct task_struct *task, bool initial, struct pfc_task_ids *i
 EXPORT_SYMBOL_NS_GPL(pfc_task_ids, "PERFCOUNTERS");
 
 /* Calls @each for every thread of every process, except the idle tasks. @each must not sleep. */
-void pfc_for_each_task(void (*each)(struct task_struct *task, void *arg), void *arg)
+void pfc_visit_all_tasks(void (*each)(struct task_struct *task, void *arg), void *arg)
 {
 	struct task_struct *process, *task;
 
@@ -188,7 +188,7 @@ void pfc_for_each_task(void (*each)(struct task_struct *task, void *arg), void *
 		each(task, arg);
 	rcu_read_unlock();
 }
-EXPORT_SYMBOL_NS_GPL(pfc_for_each_task, "PERFCOUNTERS");
+EXPORT_SYMBOL_NS_GPL(pfc_visit_all_tasks, "PERFCOUNTERS");
 
 /* Returns, with a reference, the thread with this number in the initial pid namespace, or NULL. */
 struct task_struct *pfc_get_task_by_initial_pid(u32 pid)

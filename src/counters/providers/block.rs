@@ -41,7 +41,7 @@ struct Counts {
 }
 
 /// The counters of a device for one kind of requests: reads, writes or discards.
-struct DirectionCounters {
+struct OperationCounters {
     requests: Instance,
     sectors: Instance,
     time: Instance,
@@ -49,28 +49,28 @@ struct DirectionCounters {
 }
 
 struct DiskCounters {
-    reads: DirectionCounters,
-    writes: DirectionCounters,
-    discards: DirectionCounters,
+    reads: OperationCounters,
+    writes: OperationCounters,
+    discards: OperationCounters,
     flushes: Instance,
     flush_time: Instance,
 }
 
-impl DirectionCounters {
+impl OperationCounters {
     fn new(key: &Key, word: &str) -> Result<Self> {
         let disk = DeviceName(key);
         let sectors = InstanceSpec::counter(Unit::Sectors, c"512-byte sectors completed");
         Ok(Self {
             requests: InstanceSpec::events(c"Requests completed")
-                .add(fmt!("block/{disk}/{word}s"))?,
-            sectors: sectors.add(fmt!("block/{disk}/{word}_sectors"))?,
+                .add_instance(fmt!("block/{disk}/{word}s"))?,
+            sectors: sectors.add_instance(fmt!("block/{disk}/{word}_sectors"))?,
             time: InstanceSpec::nanoseconds(c"Time of requests, including time in queues")
-                .add(fmt!("block/{disk}/{word}_time"))?,
+                .add_instance(fmt!("block/{disk}/{word}_time"))?,
             latency: InstanceSpec::latency(
                 LATENCY_BUCKETS,
                 c"Requests by their time, including time in queues",
             )
-            .add(fmt!("block/{disk}/{word}_latency"))?,
+            .add_instance(fmt!("block/{disk}/{word}_latency"))?,
         })
     }
 
@@ -88,23 +88,23 @@ impl DiskCounters {
     fn new(key: &Key) -> Result<Self> {
         let disk = DeviceName(key);
         Ok(Self {
-            reads: DirectionCounters::new(key, "read")?,
-            writes: DirectionCounters::new(key, "write")?,
-            discards: DirectionCounters::new(key, "discard")?,
+            reads: OperationCounters::new(key, "read")?,
+            writes: OperationCounters::new(key, "write")?,
+            discards: OperationCounters::new(key, "discard")?,
             flushes: InstanceSpec::events(c"Cache flushes completed")
-                .add(fmt!("block/{disk}/flushes"))?,
+                .add_instance(fmt!("block/{disk}/flushes"))?,
             flush_time: InstanceSpec::nanoseconds(c"Time of cache flushes")
-                .add(fmt!("block/{disk}/flush_time"))?,
+                .add_instance(fmt!("block/{disk}/flush_time"))?,
         })
     }
 
-    fn complete_flush(&self, ns: i64) {
+    fn count_flush_completion(&self, ns: i64) {
         let _group = UpdateGroup::begin();
         self.flushes.counter().add(1);
         self.flush_time.counter().add(ns);
     }
 
-    fn counters_of_operation(&self, operation: BlockOperation) -> Option<&DirectionCounters> {
+    fn counters_of_operation(&self, operation: BlockOperation) -> Option<&OperationCounters> {
         match operation {
             BlockOperation::Read => Some(&self.reads),
             BlockOperation::Write => Some(&self.writes),
@@ -148,7 +148,7 @@ impl kernel::Module for Provider {
             unnamed: InstanceSpec::events(
                 c"Request events of devices without counters of their own",
             )
-            .add(fmt!("block/unnamed"))?,
+            .add_instance(fmt!("block/unnamed"))?,
         })?;
         probes.attach::<BlockComplete<'_>>()?;
         probes.attach::<BlockDone<'_>>()?;
@@ -164,7 +164,7 @@ impl EventHandler<BlockComplete<'_>> for Counts {
             // at its completion, although the request is not marked as accounted.
             let ns = event.request.age_ns();
             if let Some(key) = event.request.disk_key() {
-                self.count_for_device(&key, |disk| disk.complete_flush(ns));
+                self.count_for_device(&key, |disk| disk.count_flush_completion(ns));
             }
             return;
         }
@@ -189,7 +189,7 @@ impl EventHandler<BlockDone<'_>> for Counts {
         self.count_for_disk_and_partition(event.request, |disk| {
             match disk.counters_of_operation(operation) {
                 Some(way) => way.count_completion(ns),
-                None => disk.complete_flush(ns),
+                None => disk.count_flush_completion(ns),
             }
         });
     }

@@ -35,7 +35,8 @@ macro_rules! vectors {
         impl VectorCounters {
             fn new() -> Result<Self> {
                 Ok(Self {
-                    $($field: InstanceSpec::events($help).add(fmt!("irq/vector/{}", $name))?,)*
+                    $($field: InstanceSpec::events($help)
+                        .add_instance(fmt!("irq/vector/{}", $name))?,)*
                 })
             }
 
@@ -78,8 +79,8 @@ struct Counts {
     vectors: VectorCounters,
 }
 
-fn line(key: &Key) -> Result<Instance> {
-    InstanceSpec::events(c"Interrupts on this line").add(fmt!(
+fn add_line_instance(key: &Key) -> Result<Instance> {
+    InstanceSpec::events(c"Interrupts on this line").add_instance(fmt!(
         "irq/{}/{}",
         key.number(),
         key.text()
@@ -90,13 +91,14 @@ impl kernel::Module for Provider {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         let mut softirqs = KVec::with_capacity(SOFTIRQS.len(), GFP_KERNEL)?;
         for name in SOFTIRQS {
-            let runs = InstanceSpec::events(c"Runs of this softirq").add(fmt!("softirq/{name}"))?;
+            let runs = InstanceSpec::events(c"Runs of this softirq")
+                .add_instance(fmt!("softirq/{name}"))?;
             softirqs.push(runs, GFP_KERNEL)?;
         }
         let mut probes = Probes::new(Counts {
-            lines: KeyedCounters::new("interrupt lines", line, None)?,
+            lines: KeyedCounters::new("interrupt lines", add_line_instance, None)?,
             unnamed: InstanceSpec::events(c"Interrupts on lines without a counter of their own")
-                .add(fmt!("irq/unnamed"))?,
+                .add_instance(fmt!("irq/unnamed"))?,
             softirqs,
             vectors: VectorCounters::new()?,
         })?;

@@ -29,7 +29,7 @@ struct Counts {
 
 impl kernel::Module for Provider {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        let add = |name, help| InstanceSpec::events(help).add(name);
+        let add = |name, help| InstanceSpec::events(help).add_instance(name);
         let mut probes = Probes::new(Counts {
             user: add(
                 fmt!("mm/page_faults_user"),

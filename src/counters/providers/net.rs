@@ -63,14 +63,14 @@ struct InterfaceCounters {
 
 /// Marks an interface for which the tracepoint of received packets is not called. The key that
 /// holds the interface's name has this number. For other interfaces the number of the key is 0.
-const WITHOUT_RECEIVE_COUNTERS: u32 = 1;
+const KEY_WITHOUT_RECEIVE_COUNTERS: u32 = 1;
 
 impl InterfaceCounters {
     /// Adds the instances of an interface. The text of `key` is the interface's name.
     fn new(key: &Key) -> Result<Self> {
         let interface = key.text();
         let add = |unit, help, word: &str| {
-            InstanceSpec::counter(unit, help).add(fmt!("net/{interface}/{word}"))
+            InstanceSpec::counter(unit, help).add_instance(fmt!("net/{interface}/{word}"))
         };
         let received = || -> Result<ReceiveCounters> {
             Ok(ReceiveCounters {
@@ -84,7 +84,7 @@ impl InterfaceCounters {
         };
         Ok(Self {
             received: match key.number() {
-                WITHOUT_RECEIVE_COUNTERS => None,
+                KEY_WITHOUT_RECEIVE_COUNTERS => None,
                 _ => Some(received()?),
             },
             rx_drops: add(
@@ -121,7 +121,7 @@ impl kernel::Module for Provider {
                 Unit::Packets,
                 c"Packets of interfaces without counters of their own",
             )
-            .add(fmt!("net/unnamed"))?,
+            .add_instance(fmt!("net/unnamed"))?,
         })?;
         probes.attach::<NetReceive<'_>>()?;
         probes.attach::<NetXmit<'_>>()?;
@@ -133,25 +133,25 @@ impl kernel::Module for Provider {
 }
 
 /// Adds the instances of an interface, unless it is in another network namespace.
-fn add(interfaces: &KeyedCounters<InterfaceCounters>, interface: &Interface) {
-    let Some((name, key)) = interface.name() else {
+fn add_interface_counters(interfaces: &KeyedCounters<InterfaceCounters>, interface: &Interface) {
+    let Some((name, key)) = interface.name_and_key() else {
         return;
     };
     let number = match interface.has_receive_tracepoint() {
         true => 0,
-        false => WITHOUT_RECEIVE_COUNTERS,
+        false => KEY_WITHOUT_RECEIVE_COUNTERS,
     };
     interfaces.add(&key, &Key::new(&name, number));
 }
 
 /// Adds the instances of all interfaces that have none.
 fn add_existing_interfaces(interfaces: &KeyedCounters<InterfaceCounters>, rtnl: &RtnlLock) {
-    rtnl.for_each_interface(|interface| add(interfaces, interface));
+    rtnl.for_each_interface(|interface| add_interface_counters(interfaces, interface));
 }
 
 impl InterfaceListener for Counts {
     fn interface_added(&self, interface: &Interface) {
-        add(&self.interfaces, interface);
+        add_interface_counters(&self.interfaces, interface);
     }
 
     fn interface_removed(&self, interface: &Interface) {

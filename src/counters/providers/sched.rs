@@ -35,7 +35,7 @@ struct Counts {
 
 impl kernel::Module for Provider {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        let add = |name, help| InstanceSpec::events(help).add(name);
+        let add = |name, help| InstanceSpec::events(help).add_instance(name);
         let mut probes = Probes::new(Counts {
             switches: add(
                 fmt!("sched/context_switches"),

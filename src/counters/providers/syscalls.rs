@@ -81,7 +81,7 @@ fn add_compat_instance(key: &Key) -> Result<Instance> {
         ),
     };
     let name = name(abi, (number & !X32_BIT) as usize).ok_or(EINVAL)?;
-    InstanceSpec::events(help).add(fmt!("syscalls/{prefix}/{name}"))
+    InstanceSpec::events(help).add_instance(fmt!("syscalls/{prefix}/{name}"))
 }
 
 impl kernel::Module for Provider {
@@ -91,7 +91,7 @@ impl kernel::Module for Provider {
         let mut x86_64 = KVec::with_capacity(names.len(), GFP_KERNEL)?;
         for name in names {
             let instance = match name {
-                Some(name) => Some(call.add(fmt!("syscalls/{name}"))?),
+                Some(name) => Some(call.add_instance(fmt!("syscalls/{name}"))?),
                 None => None,
             };
             x86_64.push(instance, GFP_KERNEL)?;
@@ -106,9 +106,9 @@ impl kernel::Module for Provider {
             unnamed: InstanceSpec::events(
                 c"System calls of i386 and x32 without a counter of their own",
             )
-            .add(fmt!("syscalls/unnamed"))?,
+            .add_instance(fmt!("syscalls/unnamed"))?,
             unknown: InstanceSpec::events(c"System calls with unknown numbers")
-                .add(fmt!("syscalls/unknown"))?,
+                .add_instance(fmt!("syscalls/unknown"))?,
         })?;
         probes.attach::<SysEnter<'_>>()?;
         Ok(Self { _probes: probes })

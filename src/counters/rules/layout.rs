@@ -37,7 +37,7 @@ pub struct Layout {
 
 /// The contents of a page of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Page {
+pub enum FilePage {
     /// The page with the header and the bitmaps of CPUs.
     Header,
     /// A page with slots of one CPU.
@@ -99,7 +99,7 @@ impl Layout {
     }
 
     /// Returns the file offset of a CPU's slot, like `perfcounters_offset()` in the uapi header.
-    pub fn offset(&self, cpu: u32, slot: u32) -> u64 {
+    pub fn slot_offset(&self, cpu: u32, slot: u32) -> u64 {
         let block = u64::from(self.slots_per_chunk()).wrapping_mul(8);
         let before = u64::from(slot / self.nonzero_slots_per_chunk())
             .wrapping_mul(u64::from(self.nr_cpus()))
@@ -110,21 +110,21 @@ impl Layout {
     }
 
     /// Returns the file offset behind the last page of `chunks` chunks.
-    pub fn end(&self, chunks: u32) -> u64 {
-        self.offset(0, chunks.wrapping_mul(self.slots_per_chunk()))
+    pub fn end_of_chunks(&self, chunks: u32) -> u64 {
+        self.slot_offset(0, chunks.wrapping_mul(self.slots_per_chunk()))
     }
 
     /// Returns the contents of page `pgoff` of the file, even if the page does not exist yet.
     /// Returns `None` for pages in the gap before the descriptors, and for pages behind the
     /// descriptors.
-    pub fn page(&self, pgoff: u64) -> Option<Page> {
+    pub fn page(&self, pgoff: u64) -> Option<FilePage> {
         const FIRST_DESC_PAGE: u64 = DESC_OFFSET / PAGE_SIZE as u64;
         const NR_DESC_PAGES: u64 = (MAX_INSTANCES / DESCS_PER_PAGE) as u64;
         if let Some(n) = pgoff.checked_sub(FIRST_DESC_PAGE) {
-            return (n < NR_DESC_PAGES).then_some(Page::Descs(n as u32));
+            return (n < NR_DESC_PAGES).then_some(FilePage::Descs(n as u32));
         }
         let Some(n) = pgoff.checked_sub(1) else {
-            return Some(Page::Header);
+            return Some(FilePage::Header);
         };
         let per_cpu = NonZeroU64::from(self.pages_per_chunk);
         let per_chunk = per_cpu.saturating_mul(NonZeroU64::from(self.nr_cpus));
@@ -132,7 +132,7 @@ impl Layout {
         if chunk >= u64::from(self.max_chunks()) {
             return None;
         }
-        Some(Page::Slots {
+        Some(FilePage::Slots {
             chunk: chunk as u32,
             cpu: (n % per_chunk / per_cpu) as u32,
             page: (n % per_cpu) as u32,

@@ -64,7 +64,7 @@ pub trait RegistryStore {
     /// this instance is still running.
     fn is_quiescent(&self, instance: u32) -> bool;
     /// Zeroes the slots of an instance on every CPU. Called while the instance is not live.
-    fn zero(&mut self, instance: u32, nr_slots: u16);
+    fn zero_slots(&mut self, instance: u32, nr_slots: u16);
     /// Publishes the number of slots in use in the header page.
     fn set_nr_slots(&mut self, slots: u32);
     /// Increments gen1: readers discard values that they copy after this call.
@@ -72,7 +72,7 @@ pub trait RegistryStore {
     /// Sets gen2 to gen1, which marks the change as complete.
     fn end_change(&mut self);
     /// Returns `CLOCK_REALTIME` in nanoseconds.
-    fn now_ns(&self) -> u64;
+    fn realtime_ns(&self) -> u64;
 }
 
 /// The set of instances.
@@ -127,19 +127,19 @@ impl<S: RegistryStore> Registry<S> {
     ///
     /// # Errors
     ///
-    /// [`Error::Exists`], [`Error::Full`], and the errors of [`Spec::check`] and
+    /// [`Error::Exists`], [`Error::Full`], and the errors of [`Spec::to_checked_desc`] and
     /// [`RegistryStore::grow`]. [`Error::UpdatesInFlight`] if updates of the dormant instance may
     /// still be running. After `UpdatesInFlight` the caller may release the registry's lock, wait
     /// for the end of the updates, and try again.
     pub fn add(&mut self, spec: &Spec<'_>) -> Result<u32, Error> {
-        let wanted = spec.check()?;
+        let wanted = spec.to_checked_desc()?;
         let bucket = self.bucket_of_name(wanted.name());
         match self.find_in_bucket(bucket, wanted.name()) {
             Some((_, old)) if old.state == LIVE => Err(Error::Exists),
             Some((instance, _)) if !self.store.is_quiescent(instance) => {
                 Err(Error::UpdatesInFlight(instance))
             }
-            Some((instance, old)) if self.has_room(instance, &old, wanted.nr_slots) => {
+            Some((instance, old)) if self.has_room_at_number(instance, &old, wanted.nr_slots) => {
                 Ok(self.revive_with_old_number(instance, &old, wanted))
             }
             Some((instance, old)) => self.revive_with_new_number(bucket, instance, &old, wanted),
@@ -150,9 +150,9 @@ impl<S: RegistryStore> Registry<S> {
     /// Deletes a live instance, which becomes dormant. [`Error::Unknown`] if no live instance has
     /// this number.
     pub fn del(&mut self, instance: u32) -> Result<(), Error> {
-        let mut desc = self.live(instance).ok_or(Error::Unknown)?;
+        let mut desc = self.live_desc(instance).ok_or(Error::Unknown)?;
         desc.state = DORMANT;
-        desc.ended_ns = self.store.now_ns();
+        desc.ended_ns = self.store.realtime_ns();
         self.store.begin_change();
         self.store.set_live(instance, desc.nr_slots, false);
         self.store.set_desc(instance, &desc);
@@ -161,7 +161,7 @@ impl<S: RegistryStore> Registry<S> {
     }
 
     /// Returns the descriptor of an instance; `None` if no live instance has this number.
-    fn live(&self, instance: u32) -> Option<Desc> {
+    fn live_desc(&self, instance: u32) -> Option<Desc> {
         if instance == 0 || instance >= self.next_slot {
             return None;
         }
@@ -179,7 +179,7 @@ impl<S: RegistryStore> Registry<S> {
 
     /// Returns true if there is room for `nr_slots` slots at the number `instance`: no other
     /// instance has one of these slots, and each CPU's slots are contiguous.
-    fn has_room(&self, instance: u32, old: &Desc, nr_slots: u16) -> bool {
+    fn has_room_at_number(&self, instance: u32, old: &Desc, nr_slots: u16) -> bool {
         let end = instance.wrapping_add(u32::from(nr_slots));
         let mut more = instance.wrapping_add(u32::from(old.nr_slots))..end;
         self.layout.find_slot_run(instance, u32::from(nr_slots)) == Some(instance)
@@ -192,9 +192,9 @@ impl<S: RegistryStore> Registry<S> {
         desc.instance = instance;
         desc.state = LIVE;
         desc.incarnation = old.incarnation.wrapping_add(1);
-        desc.created_ns = self.store.now_ns();
+        desc.created_ns = self.store.realtime_ns();
         self.store.begin_change();
-        self.store.zero(instance, desc.nr_slots);
+        self.store.zero_slots(instance, desc.nr_slots);
         self.store.set_desc(instance, &desc);
         self.store.set_live(instance, desc.nr_slots, true);
         self.store.end_change();
@@ -246,7 +246,7 @@ impl<S: RegistryStore> Registry<S> {
         self.next_slot = first.wrapping_add(u32::from(desc.nr_slots));
         desc.instance = first;
         desc.state = LIVE;
-        desc.created_ns = self.store.now_ns();
+        desc.created_ns = self.store.realtime_ns();
         self.store.set_desc(first, &desc);
         self.store.set_nr_slots(self.next_slot);
         self.store.set_live(first, desc.nr_slots, true);

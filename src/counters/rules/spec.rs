@@ -44,7 +44,7 @@ impl<'a> Spec<'a> {
 
     /// Checks the request. Returns a descriptor that has the values of the request; all other
     /// fields of the descriptor are 0.
-    pub fn check(&self) -> Result<Desc, Error> {
+    pub fn to_checked_desc(&self) -> Result<Desc, Error> {
         if self.name.is_empty() {
             return Err(Error::NameEmpty);
         }

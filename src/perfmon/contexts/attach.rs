@@ -43,7 +43,7 @@ impl Context {
             Scope::System => return Err(EPERM),
         };
         let place = task.is_some().then(UnlinkedEntry::new).transpose()?;
-        let blocker = self.notify_block.then(|| Blocker::new(&self.notifier));
+        let blocker = self.notify_block.then(|| Blocker::new(&self.deferral));
         let blocker = blocker.transpose()?;
         let slot = ContextListSlot::new()?;
         let mut session = SESSION.lock();
@@ -51,15 +51,15 @@ impl Context {
         // below, because code that changes them also takes `SESSION`.
         let (uses, core) = {
             let state = self.state.lock();
-            let uses =
-                state.required_registers_of_all_sets(&self.registers.map(), |_| RegisterMask::NONE);
-            (uses, state.elsewhere.core)
+            let uses = state
+                .required_registers_of_all_sets(&self.registers.as_map(), |_| RegisterMask::NONE);
+            (uses, state.cpu_fit.core_type)
         };
         let cpu = task.is_none().then_some(number);
         let can_count = cpu_fit::can_count(&uses, core, cpu);
         let claims = {
             let mut state = self.state.lock();
-            if state.phase.target() != Target::Detached || state.loading {
+            if state.phase.target() != Target::Detached || state.is_clearing_perf_counters {
                 return Err(to_kernel_error(Error::Loaded));
             }
             // Find errors before another context is evicted. attach_cpu() repeats the check of the
@@ -80,10 +80,10 @@ impl Context {
                 cpu_fit::log_missing_registers(cpu);
                 return Err(ENODEV);
             }
-            state.elsewhere.set_required_registers(uses);
+            state.cpu_fit.set_required_registers(uses);
             self.activate_set(&mut state, set)
                 .map_err(to_kernel_error)?;
-            state.claimed_registers_of_all_sets(&self.registers.map(), |_| RegisterMask::NONE)
+            state.claimed_registers_of_all_sets(&self.registers.as_map(), |_| RegisterMask::NONE)
         };
         session.add_context(slot, self);
         session
@@ -125,7 +125,7 @@ impl Context {
         let address = task::task_address(&task);
         self.check_may_watch_thread(&task)?;
         let place = self.insert_thread_entry(session, place, address)?;
-        session.evict(Scope::Thread, &claims);
+        session.evict_other_scope(Scope::Thread, &claims);
         let mut state = self.state.lock();
         state.phase.attach(Target::Thread(address));
         (state.thread, state.thread_entry) = (Some(task.clone()), Some(place));
@@ -157,7 +157,10 @@ impl Context {
             Ok(place) => return Ok(place),
             Err(refused) => refused,
         };
-        if error != EEXIST || !access::may_evict_contexts() || !session.evict_thread(task) {
+        if error != EEXIST
+            || !access::may_evict_contexts()
+            || !session.evict_context_of_thread(task)
+        {
             return Err(error);
         }
         ThreadEntry::new(new, task, self.address()).map_err(|(error, _)| error)
@@ -178,11 +181,12 @@ impl Context {
 
     /// Makes perf clear its dirty counters on the CPU `number` when the context of this CPU claims
     /// its first hardware registers. `claims` contains the registers that the context claims. The
-    /// caller checks afterwards that it runs on this CPU. Returns `EBUSY` if the CPU is too busy, or
-    /// `ENOMEM`.
+    /// caller checks afterwards that it runs on this CPU. Returns `EBUSY` if the CPU is too busy,
+    /// or `ENOMEM`.
     ///
     /// flush_perf_dirty_counters() can take 100 ms, so this function releases `SESSION` during the
-    /// call. While `SESSION` is released, `loading` makes unload() and writes of registers fail.
+    /// call. While `SESSION` is released, `is_clearing_perf_counters` makes unload() and writes of
+    /// registers fail.
     pub(crate) fn clear_perf_counters_on_cpu(
         &self,
         session: GlobalGuard<SESSION>,
@@ -195,12 +199,12 @@ impl Context {
         }
         // Store the claims before `SESSION` is released, because is_available_after_evict() must
         // see them when another context claims registers.
-        (state.loading, state.claims) = (true, claims);
+        (state.is_clearing_perf_counters, state.claims) = (true, claims);
         drop(state);
         drop(session);
         let ready = msr::flush_perf_dirty_counters(number);
         let session = SESSION.lock();
-        self.state.lock().loading = false;
+        self.state.lock().is_clearing_perf_counters = false;
         (session, ready)
     }
 
@@ -210,10 +214,10 @@ impl Context {
     fn attach_cpu(&self, session: &mut Session, number: u32, claims: &RegisterMask) -> Result {
         let _stays = preempt::NoPreempt::new();
         Self::check_cpu_free(number)?;
-        session.evict(Scope::System, claims);
+        session.evict_other_scope(Scope::System, claims);
         let mut state = self.state.lock();
         state.phase.attach(Target::Cpu(number));
-        per_cpu::set_loaded_address(Scope::System, self.address() as usize);
+        per_cpu::set_loaded_context_address(Scope::System, self.address() as usize);
         Ok(())
     }
 
@@ -249,7 +253,7 @@ impl Context {
     /// contexts, and `load` would then attach a context that is not in the list.
     pub(crate) fn unload(&self) -> Result {
         let mut session = SESSION.lock();
-        if self.state.lock().loading {
+        if self.state.lock().is_clearing_perf_counters {
             return Err(EBUSY);
         }
         let (was, claims) = self.detach();
@@ -275,14 +279,14 @@ impl Context {
                 (state.blocker.take(), state.permission.take()),
             ));
             state.sampling.reset();
-            state.elsewhere.reset();
+            state.cpu_fit.reset();
             for set in state.each_set_mut() {
-                let _ = set.registers.take_pending();
-                let _ = set.registers.take_skipped();
+                let _ = set.registers.take_pending_pmds();
+                let _ = set.registers.take_skipped_pmds();
             }
-            state.set.end_run();
-            state.sets.due = false;
-            state.broken = false;
+            state.active_set.end_run();
+            state.sets.is_switch_due = false;
+            state.has_register_fault = false;
             claims = core::mem::replace(&mut state.claims, RegisterMask::NONE);
         });
         // Drop the old thread, blocker and permission only after the context's lock is released.

@@ -60,7 +60,7 @@ impl Blocker {
     }
 
     /// Permits the thread, which sleeps after [`block_thread`](Self::block_thread), to continue.
-    /// The thread continues as soon as [`Deferral::wake_blocked`] or `Notifier::wake_readers()`
+    /// The thread continues as soon as [`Deferral::wake_blocked`] or `WaitQueue::wake_readers()`
     /// wakes it, at the latest after one second. Callable in any context.
     pub(crate) fn resume(&self) {
         // SAFETY: `raw` is valid by the type's invariant.

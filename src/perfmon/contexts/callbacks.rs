@@ -80,7 +80,7 @@ extern "C" fn pfm_wrap_timer_work() {
     cpu::call_on_all_cpus(&|| {
         for scope in [Scope::Thread, Scope::System] {
             if let Some(context) = loaded_context(scope) {
-                context.sync_if_local();
+                context.sync_and_deliver_if_local();
             }
         }
     });

@@ -5,9 +5,9 @@
 //! A context is *attached* to a thread or a CPU by `PERFMON_LOAD`. While the context counts, its
 //! active event set is programmed into the PMU of at most one CPU. A context is *in a PMU* while
 //! the registers of the PMU hold the current values of its active set. While a context is in a PMU,
-//! [`Phase::cpu`] is the number of the CPU that has this PMU. A CPU writes `Phase::cpu` only when
-//! its own PMU gets or loses the context, with interrupts off and the context's lock held.
-//! `Phase::cpu` changes together with the per-CPU variables `loaded` and `counting` of
+//! [`Phase::pmu_cpu`] is the number of the CPU that has this PMU. A CPU writes `Phase::pmu_cpu`
+//! only when its own PMU gets or loses the context, with interrupts off and the context's lock
+//! held. `Phase::pmu_cpu` changes together with the per-CPU variables `loaded` and `counting` of
 //! [`crate::per_cpu`]. Code that needs current register values takes the context's lock on the CPU
 //! whose PMU holds the registers: see [`Context::with_state`].
 //!
@@ -54,9 +54,9 @@ use crate::cpu_kinds::CpuFit;
 use crate::per_cpu;
 use crate::pmu_registers::Registers;
 use crate::pmus::{self, current_registers};
-use crate::sample_buffer::{Buffer, SamplingMemory};
-use crate::self_page_memory::{Page, SelfPageMappings};
-use base::access::{self, AccessSnapshot};
+use crate::sample_buffer::{SampleBuffer, SamplingMemory};
+use crate::self_page_memory::{SelfPageMappings, SelfPageMemory};
+use base::access::{self, AccessTargetSnapshot};
 use base::account::MemoryCharge;
 use base::cpu;
 use base::lock::RawLock;
@@ -65,7 +65,7 @@ use base::lock::RawLock;
 pub(crate) struct ContextState {
     /// The active event set: the set whose registers are programmed into a PMU while the context
     /// counts.
-    pub(crate) set: KBox<EventSet>,
+    pub(crate) active_set: KBox<EventSet>,
     /// The inactive event sets, the order of all sets, and whether a switch to the next set is due.
     pub(crate) sets: EventSets,
     /// The target of the context, whether it is started, and the CPU whose PMU has its registers.
@@ -75,20 +75,20 @@ pub(crate) struct ContextState {
     pub(crate) thread: Option<ARef<Task>>,
     /// The CPUs on which the context can count, and the run time of the context's thread on other
     /// CPUs.
-    pub(crate) elsewhere: CpuFit,
-    /// Set when an access to a PMU register has failed, so that the notifier's irq_work ends the
+    pub(crate) cpu_fit: CpuFit,
+    /// Set when an access to a PMU register has failed, so that the deferral's irq_work ends the
     /// context.
-    pub(crate) broken: bool,
+    pub(crate) has_register_fault: bool,
     /// The hardware registers that the context has claimed. Code that writes this field holds both
     /// `SESSION` and the context's lock.
     pub(crate) claims: RegisterMask,
     /// The self page (`struct perfmon_self`), allocated when it is first mapped.
-    pub(crate) page: Option<Page>,
+    pub(crate) self_page: Option<SelfPageMemory>,
     /// The mappings of the self page, and whether the process that maps the self page may execute
     /// RDPMC.
-    pub(crate) mapped: SelfPageMappings,
+    pub(crate) self_page_mappings: SelfPageMappings,
     /// The value of the time stamp counter when the self page was last written.
-    pub(crate) tsc: u64,
+    pub(crate) self_page_tsc: u64,
     /// The context's entry in the table of monitored threads.
     pub(crate) thread_entry: Option<ThreadEntry>,
     /// Blocks the thread at overflows. The process that attached the context needs the permission
@@ -98,12 +98,12 @@ pub(crate) struct ContextState {
     /// The permission to watch the thread, or `None` if the process that attached the context
     /// cannot lose this permission.
     pub(crate) permission: Option<Permission>,
-    /// If true, the permission to watch the thread has to be checked again: the notifier's irq_work
+    /// If true, the permission to watch the thread has to be checked again: the deferral's irq_work
     /// queues a worker for this check.
     pub(crate) recheck_pending: bool,
     /// Set while [`clear_perf_counters_on_cpu`](Context::clear_perf_counters_on_cpu) has released
     /// the lock `SESSION`.
-    pub(crate) loading: bool,
+    pub(crate) is_clearing_perf_counters: bool,
     /// References to the modules of this context's PMU descriptions, to keep the modules loaded.
     pins: pmus::Pins,
     /// The mappable memory of the sampling buffer.
@@ -112,23 +112,23 @@ pub(crate) struct ContextState {
     pub(crate) sampling: Sampling,
 }
 
-/// Number of bytes that are charged for the file, the notifier and the sample values of a context.
+/// Number of bytes that are charged for the file, the deferral and the sample values of a context.
 const CONTEXT_OVERHEAD_BYTES: usize = 2048;
 
 /// A monitoring context, which belongs to an open `/dev/perfmon` file.
 #[pin_data]
 pub(crate) struct Context {
-    /// Wakes readers and defers work. `notifier` is the first field, so it is dropped first.
-    /// Dropping `notifier` cancels the timer and the deferred work and waits for their callbacks,
+    /// Wakes readers and defers work. `deferral` is the first field, so it is dropped first.
+    /// Dropping `deferral` cancels the timer and the deferred work and waits for their callbacks,
     /// because the callbacks use the other fields of the context.
-    pub(crate) notifier: Deferral,
+    pub(crate) deferral: Deferral,
     /// Whether this is the context of a thread or of a CPU.
     pub(crate) scope: Scope,
     /// True if the creator of the context was allowed to monitor the kernel. Only then can samples
     /// contain kernel addresses.
-    pub(crate) privileged: bool,
+    pub(crate) may_monitor_kernel: bool,
     /// The flag `PFM_FL_OVFL_NO_MSG`: overflows queue no messages.
-    pub(crate) no_messages: bool,
+    pub(crate) no_overflow_messages: bool,
     /// The flag `PFM_FL_NOTIFY_BLOCK`: an overflow that masks the context blocks the monitored
     /// thread until `PERFMON_RESTART`.
     pub(crate) notify_block: bool,
@@ -140,7 +140,7 @@ pub(crate) struct Context {
     /// namespace.
     pub(crate) ns: ARef<PidNamespace>,
     /// Address of the MSR that enables all counters (global control); 0 if the PMU has no such MSR.
-    pub(crate) global_ctrl: u64,
+    pub(crate) global_ctrl_address: u64,
     /// A mutex, held while memory for registers and event sets is allocated. No other lock of this
     /// module is held during the allocation.
     #[pin]
@@ -153,14 +153,14 @@ pub(crate) struct Context {
 pub(crate) struct ContextConfig {
     /// Whether the context is for a thread or a CPU.
     pub(crate) scope: Scope,
-    /// See [`Context::no_messages`].
-    pub(crate) no_messages: bool,
+    /// See [`Context::no_overflow_messages`].
+    pub(crate) no_overflow_messages: bool,
     /// See [`Context::notify_block`].
     pub(crate) notify_block: bool,
     /// The core type (of a hybrid processor) on which the context counts; 0: any core type.
-    pub(crate) core: u32,
+    pub(crate) core_type: u32,
     /// The sampling buffer and its memory, or `None` for a context without a sampling format.
-    pub(crate) buffer: Option<(Buffer, Arc<SamplingMemory>)>,
+    pub(crate) buffer: Option<(SampleBuffer, Arc<SamplingMemory>)>,
 }
 
 /// The permission to watch a thread, if the process that attached the context can lose it.
@@ -169,7 +169,7 @@ pub(crate) struct Permission {
     pub(crate) cred: ARef<Credential>,
     /// The credentials and the dumpability that the thread had when the permission was last
     /// checked.
-    pub(crate) seen: AccessSnapshot,
+    pub(crate) access_snapshot: AccessTargetSnapshot,
 }
 
 impl Context {
@@ -182,44 +182,44 @@ impl Context {
         let charge = MemoryCharge::of_new_context(bytes.saturating_add(queue_bytes))?;
         let ns = ARef::from(current!().active_pid_ns().ok_or(ESRCH)?);
         let (registers, pins) = current_registers()?;
-        let global_ctrl = registers.map().global_ctrl;
+        let global_ctrl_address = registers.as_map().global_ctrl;
         let (buffer, areas) = match kind.buffer {
             Some((buffer, areas)) => (Some(KBox::new(buffer, GFP_KERNEL_ACCOUNT)?), Some(areas)),
             None => (None, None),
         };
-        let set = EventSet::new(0, &charge)?;
+        let active_set = EventSet::new(0, &charge)?;
         let (sets, sampling) = (EventSets::new()?, Sampling::new(buffer)?);
         let context = Arc::pin_init(
             try_pin_init!(Self {
-                notifier: Deferral::new()?,
+                deferral: Deferral::new()?,
                 scope: kind.scope,
-                privileged: access::may_monitor_kernel(),
-                no_messages: kind.no_messages,
+                may_monitor_kernel: access::may_monitor_kernel(),
+                no_overflow_messages: kind.no_overflow_messages,
                 notify_block: kind.notify_block,
                 registers,
                 charge,
                 ns,
-                global_ctrl,
+                global_ctrl_address,
                 alloc_lock <- new_mutex!(()),
                 state <- RawLock::new(init!(ContextState {
-                    set,
+                    active_set,
                     sets,
                     phase: Phase::NEW,
                     thread: None,
-                    elsewhere: CpuFit {
-                        core: kind.core,
+                    cpu_fit: CpuFit {
+                        core_type: kind.core_type,
                         ..CpuFit::default()
                     },
-                    broken: false,
+                    has_register_fault: false,
                     claims: RegisterMask::NONE,
-                    page: None,
-                    mapped: SelfPageMappings::default(),
-                    tsc: 0,
+                    self_page: None,
+                    self_page_mappings: SelfPageMappings::default(),
+                    self_page_tsc: 0,
                     thread_entry: None,
                     blocker: None,
                     permission: None,
                     recheck_pending: false,
-                    loading: false,
+                    is_clearing_perf_counters: false,
                     pins,
                     sampling_memory: areas,
                     sampling,
@@ -227,7 +227,7 @@ impl Context {
             }? kernel::error::Error),
             GFP_KERNEL_ACCOUNT,
         )?;
-        context.notifier.attach(context.address());
+        context.deferral.attach(context.address());
         Ok(context)
     }
 
@@ -253,11 +253,11 @@ impl Context {
         // SAFETY: `context` is the reference that `Arc::into_raw()` returned. The reference stays
         // valid until the worker that `free_context()` queues drops the reference. `free_context()`
         // is called once for each context, when the file of the context is closed.
-        unsafe { (*context).notifier.free_context() }
+        unsafe { (*context).deferral.free_context() }
     }
 
     /// Returns the address of the context. The per-CPU words, the table of monitored threads and
-    /// the notifier contain this address.
+    /// the deferral contain this address.
     #[inline]
     pub(crate) fn address(&self) -> *const c_void {
         core::ptr::from_ref(self).cast()
@@ -315,7 +315,7 @@ impl Context {
 
     /// Returns the result of [`check_cpu`](Self::check_cpu), which is valid while preemption is
     /// off.
-    pub(crate) fn check_callable(&self) -> Result<(), Error> {
+    pub(crate) fn check_caller_cpu(&self) -> Result<(), Error> {
         self.check_cpu(&self.state.lock())
     }
 
@@ -336,7 +336,7 @@ impl ContextState {
     pub(crate) fn state_access_cpu(&self) -> Option<u32> {
         match self.phase.target() {
             Target::Cpu(cpu) => Some(cpu),
-            _ => self.phase.cpu(),
+            _ => self.phase.pmu_cpu(),
         }
     }
 
@@ -354,14 +354,14 @@ impl ContextState {
             .slots
             .iter()
             .filter_map(|slot| slot.set.as_deref());
-        Iterator::chain(once(&*self.set), others)
+        Iterator::chain(once(&*self.active_set), others)
     }
 
     /// Iterates over all event sets of the context by mutable reference, the active set first.
     pub(crate) fn each_set_mut(&mut self) -> impl Iterator<Item = &mut EventSet> {
         let slots = self.sets.slots.iter_mut();
         Iterator::chain(
-            once(&mut *self.set),
+            once(&mut *self.active_set),
             slots.filter_map(|slot| slot.set.as_deref_mut()),
         )
     }
@@ -375,14 +375,14 @@ impl ContextState {
         more: impl Fn(u16) -> RegisterMask,
     ) -> RegisterMask {
         self.each_set().fold(RegisterMask::NONE, |all, set| {
-            all.with(&set.registers.claimed_registers(map, more(set.id)))
+            all.union(&set.registers.claimed_registers(map, more(set.id)))
         })
     }
 
     /// Returns the event set with the number `id`, or `None` if no event set has this number.
     pub(crate) fn find_set(&self, id: u16) -> Option<&EventSet> {
-        if self.set.id == id {
-            return Some(&self.set);
+        if self.active_set.id == id {
+            return Some(&self.active_set);
         }
         let place = self.sets.index_of(id)?;
         self.sets.slots.get(place)?.set.as_deref()
@@ -391,8 +391,8 @@ impl ContextState {
     /// Returns a mutable reference to the event set with the number `id`, or `None` if no event set
     /// has this number.
     pub(crate) fn find_set_mut(&mut self, id: u16) -> Option<&mut EventSet> {
-        if self.set.id == id {
-            return Some(&mut self.set);
+        if self.active_set.id == id {
+            return Some(&mut self.active_set);
         }
         let place = self.sets.index_of(id)?;
         self.sets.slots.get_mut(place)?.set.as_deref_mut()
@@ -406,7 +406,7 @@ impl ContextState {
 pub(crate) fn loaded_context<'a>(scope: Scope) -> Option<&'a Context> {
     // SAFETY: The per-CPU word is 0 or the address of a context. A context is freed one RCU grace
     // period after its removal from the per-CPU word, so it is valid while preemption is off.
-    unsafe { (per_cpu::loaded_address(scope) as *const Context).as_ref() }
+    unsafe { (per_cpu::loaded_context_address(scope) as *const Context).as_ref() }
 }
 
 /// Finds the context of a task. Preemption must stay off while the result is used. Another CPU may

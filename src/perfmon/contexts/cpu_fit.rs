@@ -47,7 +47,7 @@ impl ContextState {
         more: impl Fn(u16) -> RegisterMask,
     ) -> RegisterMask {
         self.each_set().fold(RegisterMask::NONE, |all, set| {
-            all.with(&set.registers.required_registers(map, more(set.id)))
+            all.union(&set.registers.required_registers(map, more(set.id)))
         })
     }
 }
@@ -57,32 +57,31 @@ impl Context {
     /// needs. Called with interrupts off.
     #[inline]
     pub(crate) fn fits_cpu(&self, state: &mut ContextState) -> bool {
-        state.elsewhere.fitting_kind_id == Some(per_cpu::cpu_kind_id())
-            || self.compare_with_this_cpu(state)
+        state.cpu_fit.fitting_kind_id == Some(per_cpu::cpu_kind_id()) || self.update_cpu_fit(state)
     }
 
     /// Compares the registers that the context needs with the registers of this CPU, and returns
     /// whether this CPU has them. Called after the thread has moved to a CPU of another kind, and
     /// after registers were written. If this CPU lacks registers of the context, the run time of
-    /// the thread is added to [`ContextState::elsewhere`] from now on.
+    /// the thread is added to [`ContextState::cpu_fit`] from now on.
     #[cold]
-    fn compare_with_this_cpu(&self, state: &mut ContextState) -> bool {
+    fn update_cpu_fit(&self, state: &mut ContextState) -> bool {
         let kind = per_cpu::cpu_kind(cpu::this_cpu());
-        let fits = kind.fits(&state.elsewhere.required_registers, state.elsewhere.core);
+        let fits = kind.fits(&state.cpu_fit.required_registers, state.cpu_fit.core_type);
         self.add_unfit_cpu_time(state, !fits);
         if fits {
-            state.elsewhere.fitting_kind_id = Some(kind.id);
-            state.elsewhere.stop();
+            state.cpu_fit.fitting_kind_id = Some(kind.id);
+            state.cpu_fit.stop_measuring();
             return true;
         }
-        state.elsewhere.fitting_kind_id = None;
+        state.cpu_fit.fitting_kind_id = None;
         // If `last_run_time_ns` is set, an earlier call has marked the values of the context as
         // incomplete. If user space writes a PMD, the PMD is no longer marked as incomplete.
-        let is_new = state.elsewhere.last_run_time_ns.is_none();
+        let is_new = state.cpu_fit.last_run_time_ns.is_none();
         if is_new {
-            state.elsewhere.last_run_time_ns = Some(Self::cpu_time_ns(state));
+            state.cpu_fit.last_run_time_ns = Some(Self::cpu_time_ns(state));
         }
-        if is_new || !state.set.registers.is_any_incomplete() {
+        if is_new || !state.active_set.registers.is_any_incomplete() {
             self.mark_all_sets_incomplete(state);
         }
         false
@@ -99,17 +98,17 @@ impl Context {
     /// Marks the values of all event sets as short (incomplete), and updates the self page.
     fn mark_all_sets_incomplete(&self, state: &mut ContextState) {
         for set in state.each_set_mut() {
-            set.registers.mark_loaded_incomplete();
+            set.registers.mark_pmu_bound_incomplete();
         }
         state.update_self_page(false);
     }
 
-    /// Updates [`ContextState::elsewhere`] while the thread is on a CPU that lacks registers of the
+    /// Updates [`ContextState::cpu_fit`] while the thread is on a CPU that lacks registers of the
     /// context. If the context is started and not masked, adds the time that the thread has run
     /// since the last update, and marks the values of the context as short (incomplete).
     #[cold]
     pub(crate) fn sync_unfit_cpu_time(&self, state: &mut ContextState) {
-        if state.elsewhere.is_on_unfit_cpu() {
+        if state.cpu_fit.is_on_unfit_cpu() {
             let cpu = state.thread.as_ref().map(|t| task::running_cpu(t));
             self.add_unfit_cpu_time(state, cpu.flatten().is_some());
         }
@@ -120,14 +119,14 @@ impl Context {
     /// context does not count, even if its run time has not changed: the kernel updates the run
     /// time at timer ticks.
     fn add_unfit_cpu_time(&self, state: &mut ContextState, runs: bool) {
-        let Some(since) = state.elsewhere.last_run_time_ns else {
+        let Some(since) = state.cpu_fit.last_run_time_ns else {
             return;
         };
         let now = Self::cpu_time_ns(state);
-        state.elsewhere.last_run_time_ns = Some(now);
+        state.cpu_fit.last_run_time_ns = Some(now);
         let ran = now.wrapping_sub(since);
         if state.phase.is_started() && !state.sampling.masked && (ran != 0 || runs) {
-            state.elsewhere.time = state.elsewhere.time.wrapping_add(ran);
+            state.cpu_fit.unfit_time_ns = state.cpu_fit.unfit_time_ns.wrapping_add(ran);
             self.mark_all_sets_incomplete(state);
         }
     }

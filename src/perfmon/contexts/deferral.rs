@@ -13,7 +13,7 @@ use kernel::ffi::c_void;
 use kernel::prelude::*;
 
 use crate::helpers;
-use base::notifier::Notifier;
+use base::notifier::WaitQueue;
 
 /// A `struct pfm_deferral` (`src/perfmon/helpers/deferral.c`), which belongs to a context. The
 /// notifier in this structure wakes the readers of the context. The notifier also wakes the
@@ -25,7 +25,7 @@ use base::notifier::Notifier;
 /// context that [`attach`](Self::attach) has attached to `self` contains `self` as a field.
 pub(crate) struct Deferral {
     pub(super) raw: NonNull<helpers::Deferral>,
-    notifier: Notifier,
+    notifier: WaitQueue,
 }
 
 // SAFETY: The C functions of the structure do their own locking. Any thread may free the structure
@@ -41,7 +41,7 @@ impl Deferral {
         // process context.
         let raw = NonNull::new(unsafe { helpers::pfm_deferral_new() }).ok_or(ENOMEM)?;
         // SAFETY: The structure begins with its notifier, which is valid until drop frees it.
-        let notifier = unsafe { Notifier::from_raw(raw.cast()) };
+        let notifier = unsafe { WaitQueue::from_raw(raw.cast()) };
         // INVARIANT: `raw` was just created, and no context is attached.
         Ok(Self { raw, notifier })
     }
@@ -109,10 +109,10 @@ impl Deferral {
 }
 
 impl Deref for Deferral {
-    type Target = Notifier;
+    type Target = WaitQueue;
 
     #[inline]
-    fn deref(&self) -> &Notifier {
+    fn deref(&self) -> &WaitQueue {
         &self.notifier
     }
 }

@@ -18,7 +18,7 @@ impl Context {
     /// Ends the context if it is attached to `target`, because the target has ended.
     ///
     /// Context: on the CPU that is going offline, or in the thread that exits.
-    pub(crate) fn end(&self, target: Target) {
+    pub(crate) fn handle_end_of_target(&self, target: Target) {
         self.end_if_attached_to(target, Self::end_with_target);
     }
 
@@ -42,11 +42,11 @@ impl Context {
             .take_if(|place| Target::Thread(place.task) == target);
         drop(state);
         drop(place);
-        self.notifier.wake_blocked();
+        self.deferral.wake_blocked();
     }
 
-    /// Ends the context: stops counting, sets the target to `Dead`, and queues an `END` message for
-    /// the reader. Called when the thread exits or the CPU goes offline.
+    /// Ends the context: stops counting, sets the target to `Dead`, and queues a `MSG_END` message
+    /// for the reader. Called when the thread exits or the CPU goes offline.
     ///
     /// While the PMU of a CPU holds the context, only code on that CPU may call this function. The
     /// caller calls `Deferral::wake_blocked()` later, because the thread may be blocked.
@@ -59,7 +59,7 @@ impl Context {
     }
 
     /// Ends the context although its target continues to run, because the permission to monitor the
-    /// target was lost. Queues an `END` message for the reader.
+    /// target was lost. Queues a `MSG_END` message for the reader.
     ///
     /// The rules for the caller are those of [`end_with_target`](Self::end_with_target).
     pub(crate) fn end_without_permission(&self, state: &mut ContextState) {
@@ -69,7 +69,7 @@ impl Context {
     }
 
     /// Evicts this context if the condition `has` is true for the context's state. The eviction
-    /// ends the context and queues an `EVICTED` message for the reader. Called when an
+    /// ends the context and queues a `MSG_EVICTED` message for the reader. Called when an
     /// administrator's context needs the registers or the thread of this context. Returns the
     /// registers that the evicted context had claimed, or no registers if the context was not
     /// evicted.
@@ -82,7 +82,7 @@ impl Context {
         self.with_state(&mut |state| {
             if has(state) {
                 self.end_before_target(state);
-                self.queue_message(state, abi::EVICTED);
+                self.queue_message(state, abi::MSG_EVICTED);
                 state.resume_thread();
                 claims = core::mem::replace(&mut state.claims, RegisterMask::NONE);
                 // Remove the context from the table of monitored threads, so that another context
@@ -90,16 +90,16 @@ impl Context {
                 place = state.thread_entry.take();
             }
         });
-        self.notifier.wake_blocked();
+        self.deferral.wake_blocked();
         drop(place);
         claims
     }
 
     /// Ends a context because a PMU register that it uses could not be accessed, and queues a
-    /// `FAULT` message for the reader. Called by the notifier's irq_work.
+    /// `MSG_FAULT` message for the reader. Called by the deferral's irq_work.
     pub(crate) fn end_after_register_fault(&self, mut state: RawLockGuard<'_, ContextState>) {
         self.end_before_target(&mut state);
-        self.queue_message(&mut state, abi::FAULT);
+        self.queue_message(&mut state, abi::MSG_FAULT);
         state.resume_thread();
         // Another context can be attached to the thread from now on.
         let place = state.thread_entry.take();
@@ -110,17 +110,17 @@ impl Context {
         msr::log_register_fault();
         // Do not call wake_blocked(), because interrupts are off. wake_readers() queues an
         // irq_work, which wakes the blocked thread as well as the readers.
-        self.notifier.wake_readers();
+        self.deferral.wake_readers();
     }
 
     /// Ends the context although its target continues to run. If the context was started, marks all
     /// its values as short (incomplete). Updates the self page.
     fn end_before_target(&self, state: &mut ContextState) {
-        let counts = state.phase.is_started() || state.broken;
+        let counts = state.phase.is_started() || state.has_register_fault;
         self.stop_counting(state);
         self.set_target_detached(state);
         state.phase.end();
-        state.broken = false;
+        state.has_register_fault = false;
         if counts {
             for set in state.each_set_mut() {
                 set.registers.mark_all_incomplete();
@@ -133,7 +133,7 @@ impl Context {
     /// clears the variable `loaded` of that CPU.
     pub(crate) fn set_target_detached(&self, state: &mut ContextState) {
         if let Target::Cpu(_) = state.phase.target() {
-            per_cpu::set_loaded_address(Scope::System, 0);
+            per_cpu::set_loaded_context_address(Scope::System, 0);
         }
         state.phase.detach();
     }

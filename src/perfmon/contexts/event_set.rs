@@ -38,7 +38,7 @@ pub(crate) struct RegisterRequest {
     /// in the fields `reg_smpl_pmds` and `reg_reset_pmds` of the written PMDs.
     pub(crate) pmds: RegisterBitmap,
     /// PMDs that the system call writes. The field `pmds` contains these PMDs as well.
-    pub(crate) written: RegisterBitmap,
+    pub(crate) written_pmds: RegisterBitmap,
 }
 
 impl RegisterRequest {
@@ -89,12 +89,13 @@ pub(crate) struct EventSet {
 
 impl EventSet {
     /// Number of bytes that are charged for a set without registers.
-    pub(crate) const BYTES: usize = size_of::<Self>().saturating_add(size_of::<EventSetSlot>());
+    pub(crate) const OVERHEAD_BYTES: usize =
+        size_of::<Self>().saturating_add(size_of::<EventSetSlot>());
 
     /// Creates an event set without registers. Charges the set's memory to the same user as
     /// `charge`. May sleep. Returns `EDQUOT` if the user's quota is exceeded, or `ENOMEM`.
     pub(crate) fn new(id: u16, charge: &MemoryCharge) -> Result<KBox<Self>> {
-        let charge = charge.charge(Self::BYTES)?;
+        let charge = charge.charge_same_user(Self::OVERHEAD_BYTES)?;
         let new = Self {
             id,
             registers: Registers::default(),
@@ -132,7 +133,7 @@ impl EventSet {
 
     /// Configures a PMD to sample. The caller has allocated memory for the sampling attributes of
     /// the PMD with `grow_set()`.
-    pub(crate) fn set_sampling(&mut self, new: SamplingAttributes) {
+    pub(crate) fn set_sampling_pmd(&mut self, new: SamplingAttributes) {
         let mut at = 0usize;
         while let Some(moments) = self.run_moments.get(at) {
             if moments.pmd == new.pmd {
@@ -159,9 +160,9 @@ impl EventSet {
     /// Configures a PMD to count, with the value that was written to it as the start value. The
     /// caller has allocated memory for the run statistics of the PMD with `grow_set()`.
     pub(crate) fn set_counting_pmd(&mut self, pmd: u16) {
-        let value = self.registers.value(pmd);
+        let value = self.registers.pmd_value(pmd);
         match self.run_moments.iter_mut().find(|m| m.pmd == pmd) {
-            Some(moments) => moments.set(value),
+            Some(moments) => moments.record_write(value),
             None => {
                 let _ = self
                     .run_moments
@@ -174,19 +175,19 @@ impl EventSet {
     /// other PMD contains `pmd`.
     pub(crate) fn reset_linked_pmd(&mut self, pmd: u16, long: bool) {
         let attr = self.attrs.iter_mut().find(|attr| attr.pmd == pmd);
-        let value = attr.map_or(0, |attr| attr.next_value(long));
-        let before = self.registers.value(pmd);
+        let value = attr.map_or(0, |attr| attr.next_reset_value(long));
+        let before = self.registers.pmd_value(pmd);
         if let Some(moments) = self.run_moments.iter_mut().find(|m| m.pmd == pmd) {
-            moments.reset(before, value);
+            moments.record_reset(before, value);
         }
-        self.registers.set_value(pmd, value);
+        self.registers.set_pmd_value(pmd, value);
     }
 
     /// Records that the set is about to be programmed into a PMU. If a run of the set begins, also
     /// resets the number of overflows of each PMD after which the switch to the next set is due.
     #[inline]
-    pub(crate) fn load(&mut self, now: u64) {
-        if self.runs.load(now) {
+    pub(crate) fn record_load(&mut self, now: u64) {
+        if self.runs.record_load(now) {
             self.runs.ended_by_pmds = PmdSet::default();
             for attr in &mut self.attrs {
                 attr.restart_switch_countdown();
@@ -199,7 +200,7 @@ impl EventSet {
     pub(crate) fn end_run(&mut self) {
         let time = self.runs.end_run();
         for moments in &mut self.run_moments {
-            moments.end(self.registers.value(moments.pmd), time);
+            moments.end_run(self.registers.pmd_value(moments.pmd), time);
         }
     }
 }
@@ -210,8 +211,8 @@ pub(crate) struct EventSetSlot {
     pub(crate) id: u16,
     /// The slot index of the event set that becomes active after this set. Computed when the
     /// context is attached.
-    pub(crate) next: usize,
-    /// The event set, or `None` for the active set, which is in `ContextState::set`.
+    pub(crate) next_slot: usize,
+    /// The event set, or `None` for the active set, which is in `ContextState::active_set`.
     pub(crate) set: Option<KBox<EventSet>>,
 }
 
@@ -220,9 +221,9 @@ pub(crate) struct EventSets {
     /// One slot for each event set, sorted by the number of the set.
     pub(crate) slots: KVec<EventSetSlot>,
     /// The slot index of the active event set.
-    pub(crate) active: usize,
+    pub(crate) active_slot: usize,
     /// True if a switch to the next event set is due.
-    pub(crate) due: bool,
+    pub(crate) is_switch_due: bool,
     /// The timer does not end a run of a set before this time, in nanoseconds of
     /// [`base::clock::monotonic_ns_in_any_context`].
     pub(crate) earliest_switch_ns: u64,
@@ -235,15 +236,15 @@ impl EventSets {
         slots.push(
             EventSetSlot {
                 id: 0,
-                next: 0,
+                next_slot: 0,
                 set: None,
             },
             GFP_KERNEL_ACCOUNT,
         )?;
         Ok(Self {
             slots,
-            active: 0,
-            due: false,
+            active_slot: 0,
+            is_switch_due: false,
             earliest_switch_ns: 0,
         })
     }
@@ -272,9 +273,9 @@ impl EventSets {
         };
         let Some(other) = slot.set.take() else { return };
         let old = core::mem::replace(set, other);
-        if let Some(slot) = self.slots.get_mut(self.active) {
+        if let Some(slot) = self.slots.get_mut(self.active_slot) {
             slot.set = Some(old);
         }
-        self.active = place;
+        self.active_slot = place;
     }
 }

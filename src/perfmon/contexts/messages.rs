@@ -10,28 +10,28 @@ use crate::description::Overflow;
 use crate::stats::{self, PerfmonStatistic};
 
 impl Context {
-    /// Reports to the readers that the target of the context has ended: queues an `END` message and
-    /// wakes the readers. If the thread attached the context to itself, queues no message and only
-    /// wakes the readers.
+    /// Reports to the readers that the target of the context has ended: queues a `MSG_END` message
+    /// and wakes the readers. If the thread attached the context to itself, queues no message and
+    /// only wakes the readers.
     pub(crate) fn queue_end_message(&self, state: &mut ContextState) {
         if state.sampling.self_monitoring {
-            self.notifier.wake_readers();
+            self.deferral.wake_readers();
         } else {
-            self.queue_message(state, abi::END);
+            self.queue_message(state, abi::MSG_END);
         }
     }
 
     /// Queues a message about the overflow of the PMDs `pmds` and wakes the readers. Returns `MASK`
     /// if the message queue is full, otherwise 0.
     #[cold]
-    pub(crate) fn notify(
+    pub(crate) fn notify_overflow(
         &self,
         state: &mut ContextState,
         overflow: &Overflow,
         pmds: PmdSet,
     ) -> u32 {
         let message = Message {
-            msg_type: abi::OVFL,
+            msg_type: abi::MSG_OVFL,
             msg_ovfl_pid: overflow.pid,
             msg_active_set: overflow.set,
             msg_ovfl_cpu: overflow.cpu as u16,
@@ -39,8 +39,8 @@ impl Context {
             msg_ovfl_ip: overflow.ip,
             msg_ovfl_pmds: pmds.to_bitmap(),
         };
-        let kept = self.no_messages || state.sampling.message_queue.push(&message);
-        self.notifier.wake_readers();
+        let kept = self.no_overflow_messages || state.sampling.message_queue.push(&message);
+        self.deferral.wake_readers();
         if kept {
             stats::count(PerfmonStatistic::Messages);
             return 0;
@@ -57,7 +57,7 @@ impl Context {
             ..Message::default()
         };
         state.sampling.message_queue.push(&message);
-        self.notifier.wake_readers();
+        self.deferral.wake_readers();
     }
 
     /// Removes the oldest message from the queue and returns it, or `None` if the queue is empty.
@@ -66,7 +66,7 @@ impl Context {
     }
 
     /// Puts a message that could not be copied to user space back to the front of the queue.
-    pub(crate) fn put_back(&self, message: &Message) {
+    pub(crate) fn put_back_message(&self, message: &Message) {
         self.state.lock().sampling.message_queue.put_back(message);
     }
 

@@ -94,14 +94,15 @@ unsafe extern "C" fn pfm_handle_nmi(
 #[no_mangle]
 extern "C" fn pfm_handle_deferred_nmi() {
     stats::count(PerfmonStatistic::NmiDeferred);
-    let began = nmi::first_deferred_nmi_time();
+    let began = nmi::take_first_deferred_nmi_time();
     let loaded = [loaded_context(Scope::Thread), loaded_context(Scope::System)];
     let mut busy = [false; 2];
     for (context, busy) in loaded.iter().zip(&mut busy) {
-        *busy = context.is_some_and(|context| context.sync_if_local() != 0);
+        *busy = context.is_some_and(|context| context.sync_and_deliver_if_local() != 0);
     }
-    // NMIs can be too frequent even if the calls of sync_if_local() have delivered no overflow. If
-    // they have delivered none, both the thread's context and the CPU's context may be throttled.
+    // NMIs can be too frequent even if the calls of sync_and_deliver_if_local() have delivered no
+    // overflow. If they have delivered none, both the thread's context and the CPU's context may be
+    // throttled.
     if busy == [false; 2] {
         busy = [true; 2];
     }
@@ -119,7 +120,7 @@ fn limit_sample_rate(
     began: u64,
     code: Option<IrqRegs>,
 ) {
-    let pause = nmi::throttle_time(began, code);
+    let pause = nmi::account_sampling_time(began, code);
     if pause != 0 {
         for (context, busy) in loaded.iter().zip(busy) {
             if let Some(context) = context.filter(|_| busy) {

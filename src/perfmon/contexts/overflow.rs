@@ -13,7 +13,7 @@
 use kernel::sync::aref::ARef;
 use kernel::task::Task;
 use perfmon_rules::abi::{self, action};
-use perfmon_rules::period::{is_virtual, SamplingAttributes};
+use perfmon_rules::period::{is_virtual_non_counter, SamplingAttributes};
 use perfmon_rules::register_bitmap::PmdSet;
 
 use crate::contexts::context::{Context, ContextState};
@@ -23,7 +23,7 @@ use crate::contexts::sampling_state::Sampling;
 use crate::description::{self, Overflow};
 use crate::msr;
 use crate::nmi::{self, IrqRegs};
-use crate::sample_buffer::Buffer;
+use crate::sample_buffer::SampleBuffer;
 use crate::stats::{self, PerfmonStatistic};
 use base::{clock, task};
 
@@ -41,7 +41,7 @@ impl Context {
             return (0, 0);
         }
         self.sync_inlined(&mut state);
-        let turned = state.set.registers.take_wrapped();
+        let turned = state.active_set.registers.take_nr_wrapped();
         let told = self.deliver_found_overflows_inlined(&mut state, Some(interrupted));
         self.rearm_counters(&mut state, true);
         (told, turned)
@@ -56,8 +56,8 @@ impl Context {
         };
         if buffer.write_record(kind, word) && state.sampling.message_queue.is_empty() {
             let mut overflow = Overflow::default();
-            nmi::fill_overflow(&mut overflow, None, self.privileged, &self.ns);
-            self.notify(state, &overflow, PmdSet::default());
+            nmi::fill_overflow(&mut overflow, None, self.may_monitor_kernel, &self.ns);
+            self.notify_overflow(state, &overflow, PmdSet::default());
         }
     }
 
@@ -73,10 +73,14 @@ impl Context {
         // The NMI of a counter that has just wrapped may arrive after this function has handled the
         // overflow. If the PMU has no global status register, the NMI handler cannot recognize such
         // a late NMI unless expect_stale_nmi() has announced it.
-        if state.set.registers.take_wrapped() != 0 && self.registers.map().global_status == 0 {
+        if state.active_set.registers.take_nr_wrapped() != 0
+            && self.registers.as_map().global_status == 0
+        {
             nmi::expect_stale_nmi(clock::read_tsc());
         }
-        match state.set.registers.has_skipped() || state.set.registers.has_pending() {
+        match state.active_set.registers.has_skipped_pmds()
+            || state.active_set.registers.has_pending_pmds()
+        {
             true => self.deliver_found_overflows(state, interrupted),
             false => 0,
         }
@@ -101,26 +105,35 @@ impl Context {
         state: &mut ContextState,
         interrupted: Option<IrqRegs>,
     ) -> u32 {
-        if state.set.registers.has_skipped() {
+        if state.active_set.registers.has_skipped_pmds() {
             self.account_skipped_overflows(state);
         }
-        if !state.set.registers.has_pending() {
+        if !state.active_set.registers.has_pending_pmds() {
             return 0;
         }
-        let pending = state.set.registers.take_pending();
+        let pending = state.active_set.registers.take_pending_pmds();
         let (mut nr, mut todo, mut told) = (0u32, 0, PmdSet::default());
-        let (set, sampling) = (&mut *state.set, &mut state.sampling);
+        let (set, sampling) = (&mut *state.active_set, &mut state.sampling);
         // The first sample after throttling also reports the number of lost samples and the
         // throttled time.
         let unreported = core::mem::take(&mut sampling.unreported_throttling);
         let mut overflow = Overflow {
             set: set.id,
-            lost: unreported.lost,
-            throttled: unreported.time,
+            lost: unreported.lost_samples,
+            throttled: unreported.throttled_ns,
             ..Overflow::default()
         };
-        nmi::fill_overflow(&mut overflow, interrupted, self.privileged, &self.ns);
-        let Sampling { values, buffer, .. } = sampling;
+        nmi::fill_overflow(
+            &mut overflow,
+            interrupted,
+            self.may_monitor_kernel,
+            &self.ns,
+        );
+        let Sampling {
+            sample_values,
+            buffer,
+            ..
+        } = sampling;
         let mut last = PmdSet::default();
         let pend = |attr: &&mut SamplingAttributes| pending.intersects(&attr.pmd_set);
         for attr in set.attrs.iter_mut().filter(pend) {
@@ -132,7 +145,7 @@ impl Context {
                 attr,
                 &set.registers,
                 &state.thread,
-                &mut **values,
+                &mut **sample_values,
                 buffer,
                 &mut overflow,
             );
@@ -145,18 +158,18 @@ impl Context {
         }
         if !last.is_empty() && set.runs.policy.switches_on_overflow() {
             set.runs.ended_by_pmds = last;
-            state.sets.due = true;
+            state.sets.is_switch_due = true;
         }
         if !told.is_empty() {
-            todo |= self.notify(state, &overflow, told);
+            todo |= self.notify_overflow(state, &overflow, told);
         } else if todo & action::WAKE != 0 && state.sampling.message_queue.is_empty() {
-            todo |= self.notify(state, &overflow, pending);
+            todo |= self.notify_overflow(state, &overflow, pending);
         }
         if todo & action::MASK != 0 {
             state.sampling.pmds_to_reset_at_restart.add(&pending);
             self.mask(state, todo & action::NOTIFY != 0);
         } else {
-            self.reset(state, pending, false);
+            self.reset_pmds(state, pending, false);
         }
         nr
     }
@@ -170,22 +183,22 @@ impl Context {
         registers: &Registers,
         thread: &Option<ARef<Task>>,
         values: &mut [u64],
-        buffer: Option<&mut Buffer>,
+        buffer: Option<&mut SampleBuffer>,
         overflow: &mut Overflow,
     ) -> u32 {
-        let notify = attr.flags & abi::NOTIFY != 0;
+        let notify = attr.flags & abi::REGFL_OVFL_NOTIFY != 0;
         let Some(buffer) = buffer else {
             return match notify {
                 true => action::NOTIFY | action::MASK,
                 false => action::RESET,
             };
         };
-        let numbers = attr.values();
+        let numbers = attr.sample_pmds();
         let values = values.get_mut(..numbers.len()).unwrap_or(&mut []);
-        let plain = !attr.reads_virtual && registers.is_64bit();
+        let plain = !attr.reads_virtual && registers.has_only_64bit_pmds();
         for (value, number) in values.iter_mut().zip(numbers) {
             *value = match plain {
-                true => registers.value(*number),
+                true => registers.pmd_value(*number),
                 false => self.read_pmd_for_sample(registers, *number, thread.as_ref()),
             };
         }
@@ -196,7 +209,7 @@ impl Context {
             true => description::OVERFLOW_NOTIFY,
             false => 0,
         };
-        if self.privileged {
+        if self.may_monitor_kernel {
             overflow.flags |= description::OVERFLOW_KERNEL;
         }
         stats::count(PerfmonStatistic::Samples);
@@ -218,13 +231,13 @@ impl Context {
         pmd: u16,
         thread: Option<&ARef<Task>>,
     ) -> u64 {
-        let map = self.registers.map();
+        let map = self.registers.as_map();
         match map.pmd(pmd) {
-            Some(row) if is_virtual(row) => {
+            Some(row) if is_virtual_non_counter(row) => {
                 let control = registers.control_value(&map, row);
                 self.read_virtual_register(pmd, row.address, control, thread)
             }
-            _ => registers.pmd(&map, pmd),
+            _ => registers.pmd_user_value(&map, pmd),
         }
     }
 
@@ -232,14 +245,14 @@ impl Context {
     /// and the context has a blocker, also blocks the current thread if the context monitors it.
     #[cold]
     fn mask(&self, state: &mut ContextState, notify: bool) {
-        if state.phase.cpu().is_some() {
+        if state.phase.pmu_cpu().is_some() {
             self.save_pmu(state);
         }
-        self.sync_virtual(state);
-        // Overflows that save_pmu() and sync_virtual() have just found are not delivered. Add the
-        // PMDs that have overflowed to `pmds_to_reset_at_restart`, so that `PERFMON_RESTART` resets
-        // them.
-        let more = state.set.registers.take_pending();
+        self.sync_thread_counters(state);
+        // Overflows that save_pmu() and sync_thread_counters() have just found are not delivered.
+        // Add the PMDs that have overflowed to `pmds_to_reset_at_restart`, so that
+        // `PERFMON_RESTART` resets them.
+        let more = state.active_set.registers.take_pending_pmds();
         state.sampling.pmds_to_reset_at_restart.add(&more);
         state.sampling.masked = true;
         let own = state.phase.target() == Target::Thread(task::current_task_address());
@@ -251,21 +264,21 @@ impl Context {
 
     /// Starts the next period of the PMDs `pmds`, and resets the PMDs in their `reg_reset_pmds`.
     #[inline(always)]
-    pub(crate) fn reset(&self, state: &mut ContextState, pmds: PmdSet, long: bool) {
+    pub(crate) fn reset_pmds(&self, state: &mut ContextState, pmds: PmdSet, long: bool) {
         stats::count(PerfmonStatistic::Resets);
-        let set = &mut *state.set;
+        let set = &mut *state.active_set;
         let registers = &mut set.registers;
         let mut others = PmdSet::default();
         let ended = |attr: &&mut SamplingAttributes| pmds.intersects(&attr.pmd_set);
         for attr in set.attrs.iter_mut().filter(ended) {
-            let value = attr.next_value(long);
+            let value = attr.next_reset_value(long);
             others.add(&attr.reset_pmds);
-            match (long, registers.is_64bit()) {
-                (true, _) => registers.set_value(attr.pmd, value),
-                (false, true) => registers.reset_64bit(attr.pmd, value),
+            match (long, registers.has_only_64bit_pmds()) {
+                (true, _) => registers.set_pmd_value(attr.pmd, value),
+                (false, true) => registers.reset_64bit_pmd(attr.pmd, value),
                 (false, false) => {
                     let beyond = self.read_pmd_for_sample(registers, attr.pmd, None);
-                    registers.reset(attr.pmd, value, beyond);
+                    registers.reset_pmd(attr.pmd, value, beyond);
                 }
             }
         }
@@ -274,7 +287,7 @@ impl Context {
         }
         while let Some(pmd) = others.pop() {
             if !pmds.has(pmd) {
-                state.set.reset_linked_pmd(pmd, long);
+                state.active_set.reset_linked_pmd(pmd, long);
             }
         }
     }
@@ -290,8 +303,8 @@ impl Context {
     /// in which [`start_timer_if_needed`](Self::start_timer_if_needed) would do nothing.
     #[inline(always)]
     fn rearm_counters(&self, state: &mut ContextState, in_nmi: bool) {
-        if state.phase.cpu().is_some() {
-            state.set.registers.rearm(|c| {
+        if state.phase.pmu_cpu().is_some() {
+            state.active_set.registers.rearm_hardware_counters(|c| {
                 msr::write(c.address, c.start);
             });
             if !in_nmi {
@@ -299,8 +312,8 @@ impl Context {
             }
             state.update_self_page(true);
         }
-        if state.sets.due {
-            self.switch_set_now(state);
+        if state.sets.is_switch_due {
+            self.switch_set_in_any_context(state);
         }
     }
 }

@@ -29,7 +29,7 @@ use protocols::ring::RECORD_EXEC;
 
 use crate::contexts::context::{Context, ContextState, Permission};
 use crate::contexts::phase::Target;
-use base::access::{self, AccessSnapshot};
+use base::access::{self, AccessTargetSnapshot};
 use base::clock;
 use base::lock::RawLockGuard;
 use base::task::{self, ProcessIdentity};
@@ -50,14 +50,14 @@ impl Permission {
         }
         // Take the snapshot before the check, so that a change of credentials during the check is
         // noticed later.
-        let seen = AccessSnapshot::of_task(task)?;
+        let access_snapshot = AccessTargetSnapshot::of_task(task)?;
         access::check_access(task, blocks)?;
         if task::is_thread_of_caller(task) {
             return Ok(None);
         }
         Ok(Some(Self {
             cred: access::caller_credentials(),
-            seen,
+            access_snapshot,
         }))
     }
 }
@@ -67,7 +67,7 @@ impl ContextState {
     /// since the permission to watch the thread was checked.
     fn is_permission_stale(&self) -> bool {
         match (&self.permission, &self.thread) {
-            (Some(watch), Some(thread)) => !watch.seen.is_unchanged(thread),
+            (Some(watch), Some(thread)) => !watch.access_snapshot.is_unchanged(thread),
             _ => false,
         }
     }
@@ -78,25 +78,25 @@ impl Context {
     /// irq_work, which queues a worker that checks the permission again. The current thread is the
     /// context's thread. Must not be called in an NMI.
     #[inline]
-    pub(crate) fn recheck_if_changed(&self, state: &mut ContextState) {
+    pub(crate) fn request_recheck_if_stale(&self, state: &mut ContextState) {
         if state.permission.is_some() {
-            self.queue_recheck_if_stale(state);
+            self.request_recheck_if_stale_slow(state);
         }
     }
 
-    /// Implements [`recheck_if_changed`](Self::recheck_if_changed) for contexts whose permission
-    /// can be lost. Not inlined, because most contexts monitor threads of the process that attached
-    /// them and do not need the check.
+    /// Implements [`request_recheck_if_stale`](Self::request_recheck_if_stale) for contexts whose
+    /// permission can be lost. Not inlined, because most contexts monitor threads of the process
+    /// that attached them and do not need the check.
     #[inline(never)]
-    fn queue_recheck_if_stale(&self, state: &mut ContextState) {
+    fn request_recheck_if_stale_slow(&self, state: &mut ContextState) {
         if state.is_permission_stale() {
             state.recheck_pending = true;
-            self.notifier.queue_work();
+            self.deferral.queue_work();
         }
     }
 
-    /// If [`recheck_if_changed`](Self::recheck_if_changed) has requested a permission check, queues
-    /// the worker that makes the check.
+    /// If [`request_recheck_if_stale`](Self::request_recheck_if_stale) has requested a permission
+    /// check, queues the worker that makes the check.
     ///
     /// Context: the context's timer or irq_work, interrupts off.
     #[inline]
@@ -110,15 +110,15 @@ impl Context {
         // Release the context's lock, because queueing work can take a run-queue lock. The
         // scheduler probes take the context's lock under a run-queue lock.
         drop(state);
-        self.notifier.queue_permission_check();
+        self.deferral.queue_permission_check();
         self.state.lock()
     }
 
     /// Called when the current thread, the target of the context, has executed a program. If the
     /// context is started, writes a `RECORD_EXEC` record into the sampling ring; the samples before
     /// this record are of the old program. Then calls
-    /// [`recheck_if_changed`](Self::recheck_if_changed). Does nothing if the context is no longer
-    /// attached to `target`.
+    /// [`request_recheck_if_stale`](Self::request_recheck_if_stale). Does nothing if the context is
+    /// no longer attached to `target`.
     pub(crate) fn handle_exec_of_target(&self, target: Target) {
         let mut state = self.state.lock();
         if state.phase.target() == target {
@@ -129,14 +129,14 @@ impl Context {
                     clock::monotonic_ns_in_any_context(),
                 );
             }
-            self.recheck_if_changed(&mut state);
+            self.request_recheck_if_stale(&mut state);
         }
     }
 
     /// Called by system calls before they use the context. If the credentials or the dumpability of
     /// the context's thread have changed, checks the permission again, and ends the context if the
     /// permission is lost. Returns `EINTR` or `ENOMEM` if the check could not be made.
-    pub(crate) fn recheck_now(&self) -> Result {
+    pub(crate) fn recheck_permission_if_stale(&self) -> Result {
         let in_doubt = self.state.lock().is_permission_stale();
         match in_doubt {
             true => self.recheck_permission(),
@@ -160,8 +160,8 @@ impl Context {
                 _ => return Ok(()),
             }
         };
-        let seen = AccessSnapshot::of_task(&task)?;
-        // Check only the permission to watch the thread. `check_may_block_thread()` and
+        let seen = AccessTargetSnapshot::of_task(&task)?;
+        // Check only the permission to watch the thread. `recheck_block_permission()` and
         // `Blocker::block_thread()` check the permission to stop the thread.
         let may = match access::check_access_as(&by, &task, false) {
             // The thread is exiting; the exit probe ends the context.
@@ -186,10 +186,11 @@ impl Context {
             let mut state = self.state.lock();
             if is_that(&state) {
                 if let Some(watch) = &mut state.permission {
-                    seen = seen.map(|seen| core::mem::replace(&mut watch.seen, seen));
+                    seen = seen.map(|seen| core::mem::replace(&mut watch.access_snapshot, seen));
                 }
             }
-            // Drop the old or unused `AccessSnapshot` only after the context's lock was released.
+            // Drop the old or unused `AccessTargetSnapshot` only after the context's lock was
+            // released.
             drop(state);
             drop(seen);
             return Ok(());
@@ -208,7 +209,7 @@ impl Context {
     /// # Errors
     ///
     /// `EINTR`, `ENOMEM` if the check could not be made.
-    pub(crate) fn check_may_block_thread(&self) -> Result {
+    pub(crate) fn recheck_block_permission(&self) -> Result {
         if !self.notify_block {
             return Ok(());
         }
@@ -251,7 +252,7 @@ impl Context {
                 place = state.thread_entry.take();
             }
         });
-        self.notifier.wake_blocked();
+        self.deferral.wake_blocked();
         drop(place);
     }
 }

@@ -52,7 +52,7 @@ impl Target {
 pub(crate) struct Phase {
     target: Target,
     started: bool,
-    cpu: Option<u32>,
+    pmu_cpu: Option<u32>,
 }
 
 impl Phase {
@@ -60,7 +60,7 @@ impl Phase {
     pub(crate) const NEW: Self = Self {
         target: Target::Detached,
         started: false,
-        cpu: None,
+        pmu_cpu: None,
     };
 
     /// Returns the target.
@@ -75,20 +75,20 @@ impl Phase {
     }
 
     /// Returns the CPU whose PMU has the active event set, or `None` if the set is in memory only.
-    pub(crate) fn cpu(&self) -> Option<u32> {
-        self.cpu
+    pub(crate) fn pmu_cpu(&self) -> Option<u32> {
+        self.pmu_cpu
     }
 
     /// Returns whether the context is in this CPU's PMU. Called with preemption off.
     #[inline]
     pub(crate) fn is_in_this_cpu_pmu(&self) -> bool {
-        self.cpu == Some(cpu::this_cpu())
+        self.pmu_cpu == Some(cpu::this_cpu())
     }
 
     /// Returns whether the context is started but not programmed into a PMU.
     #[inline]
     pub(crate) fn is_started_outside_pmu(&self) -> bool {
-        self.started && self.cpu.is_none()
+        self.started && self.pmu_cpu.is_none()
     }
 
     /// Attaches the context to a thread or a CPU.
@@ -119,12 +119,12 @@ impl Phase {
     /// Records that the context is in this CPU's PMU. Called with interrupts off.
     #[inline]
     pub(crate) fn record_in_this_cpu_pmu(&mut self) {
-        self.cpu = Some(cpu::this_cpu());
+        self.pmu_cpu = Some(cpu::this_cpu());
     }
 
     /// Records that the context is in no PMU: its register values are in memory only.
     #[inline]
     pub(crate) fn record_in_no_pmu(&mut self) {
-        self.cpu = None;
+        self.pmu_cpu = None;
     }
 }

@@ -12,10 +12,10 @@ use kernel::task::Task;
 use perfmon_rules::abi::{Pmc, Pmd};
 use perfmon_rules::error::Error;
 use perfmon_rules::event_sets::RunningMoments;
-use perfmon_rules::period::{is_virtual, SamplingAttributes};
+use perfmon_rules::period::{is_virtual_non_counter, SamplingAttributes};
 use perfmon_rules::program::VirtualCounter;
 use perfmon_rules::register_map::{kind, Scope};
-use perfmon_rules::registers::SHORT;
+use perfmon_rules::registers::REGFL_SHORT;
 
 use crate::contexts::context::{Context, ContextState};
 use crate::contexts::cpu_fit;
@@ -27,7 +27,7 @@ use base::preempt;
 
 impl Context {
     /// Writes PMCs. The caller has checked the PMC values with `check_pmc`. See
-    /// [`write`](Self::write) for errors.
+    /// [`write_registers`](Self::write_registers) for errors.
     pub(crate) fn write_pmcs(&self, values: &[Pmc]) -> Result {
         let more = |id| {
             let mut more = RegisterRequest::default();
@@ -39,7 +39,7 @@ impl Context {
         let _growing = self.alloc_lock.lock();
         self.allocate_set_registers(&mut values.iter().map(|pmc| pmc.reg_set), &more)?;
         let touches = |id| values.iter().any(|pmc| pmc.reg_set == id);
-        self.write(&touches, &more, &mut |state| {
+        self.write_registers(&touches, &more, &mut |state| {
             for pmc in values {
                 if let Some(set) = state.find_set_mut(pmc.reg_set) {
                     set.registers
@@ -50,16 +50,16 @@ impl Context {
     }
 
     /// Writes PMDs. The caller has checked that the PMDs in `values` exist. See
-    /// [`write`](Self::write) for errors.
+    /// [`write_registers`](Self::write_registers) for errors.
     pub(crate) fn write_pmds(&self, values: &[Pmd]) -> Result {
-        let map = self.registers.map();
+        let map = self.registers.as_map();
         let more = |id| {
             let mut more = RegisterRequest::default();
             for pmd in values.iter().filter(|pmd| pmd.reg_set == id) {
                 more.pmds.set(pmd.reg_num.into());
                 more.pmds.add(&pmd.reg_smpl_pmds);
                 more.pmds.add(&pmd.reg_reset_pmds);
-                more.written.set(pmd.reg_num.into());
+                more.written_pmds.set(pmd.reg_num.into());
             }
             more
         };
@@ -67,9 +67,9 @@ impl Context {
         self.allocate_set_registers(&mut values.iter().map(|pmd| pmd.reg_set), &more)?;
         let in_format = self.sampling_memory().is_some();
         let touches = |id| values.iter().any(|pmd| pmd.reg_set == id);
-        self.write(&touches, &more, &mut |state| {
+        self.write_registers(&touches, &more, &mut |state| {
             for pmd in values {
-                if state.set.id == pmd.reg_set {
+                if state.active_set.id == pmd.reg_set {
                     state.sampling.pmds_to_reset_at_restart.clear(pmd.reg_num);
                 }
                 let Some(set) = state.find_set_mut(pmd.reg_set) else {
@@ -80,7 +80,7 @@ impl Context {
                 let samples = counts && (in_format || pmd.is_sampling());
                 set.registers.set_armed(pmd.reg_num, samples);
                 if samples || set.attr(pmd.reg_num).is_some() {
-                    set.set_sampling(SamplingAttributes::new(&map, pmd));
+                    set.set_sampling_pmd(SamplingAttributes::new(&map, pmd));
                 } else if counts {
                     set.set_counting_pmd(pmd.reg_num);
                 }
@@ -119,9 +119,9 @@ impl Context {
             let set = state
                 .find_set(id)
                 .ok_or_else(|| to_kernel_error(Error::NoSet))?;
-            let map = self.registers.map();
+            let map = self.registers.as_map();
             let needs = set.registers.memory_needed(&map, &more.pmcs, &more.pmds);
-            let (mut attrs, mut moments) = (more.written, more.written);
+            let (mut attrs, mut moments) = (more.written_pmds, more.written_pmds);
             set.attrs.iter().for_each(|a| attrs.set(a.pmd.into()));
             set.run_moments
                 .iter()
@@ -135,11 +135,13 @@ impl Context {
             }
             (needs, attrs, moments, set.charge.bytes())
         };
-        let bytes = EventSet::BYTES
+        let bytes = EventSet::OVERHEAD_BYTES
             .saturating_add(needs.bytes())
             .saturating_add(attrs.saturating_mul(size_of::<SamplingAttributes>()))
             .saturating_add(moments.saturating_mul(size_of::<RunningMoments>()));
-        let mut charge = self.charge.charge(bytes.saturating_sub(charged))?;
+        let mut charge = self
+            .charge
+            .charge_same_user(bytes.saturating_sub(charged))?;
         let mut room = alloc_register_memory(&needs)?;
         let mut attrs = KVec::with_capacity(attrs, GFP_KERNEL_ACCOUNT)?;
         let mut moments = KVec::with_capacity(moments, GFP_KERNEL_ACCOUNT)?;
@@ -166,17 +168,17 @@ impl Context {
     /// [`clear_perf_counters_on_cpu`](Self::clear_perf_counters_on_cpu), or if another call for
     /// this context is in `clear_perf_counters_on_cpu`. Returns `ENODEV` if none of the CPUs on
     /// which the context may count has all registers of the context. Other error: `ENOMEM`.
-    fn write(
+    fn write_registers(
         &self,
         touches: &dyn Fn(u16) -> bool,
         more: &dyn Fn(u16) -> RegisterRequest,
         function: &mut dyn FnMut(&mut ContextState),
     ) -> Result {
-        let map = self.registers.map();
+        let map = self.registers.as_map();
         let mut session = SESSION.lock();
         let (attached, old, new, uses, (core, cpu)) = {
             let state = self.state.lock();
-            if state.loading {
+            if state.is_clearing_perf_counters {
                 return Err(EBUSY);
             }
             let new = state.claimed_registers_of_all_sets(&map, |id| more(id).hardware_registers());
@@ -185,7 +187,7 @@ impl Context {
             let attached = !matches!(state.phase.target(), Target::Detached | Target::Dead);
             let uses =
                 state.required_registers_of_all_sets(&map, |id| more(id).hardware_registers());
-            let place = (state.elsewhere.core, state.phase.target().cpu());
+            let place = (state.cpu_fit.core_type, state.phase.target().cpu());
             (attached, state.claims, new, uses, place)
         };
         if attached && !cpu_fit::can_count(&uses, core, cpu) {
@@ -201,20 +203,20 @@ impl Context {
         // Turn preemption off for the context of a CPU, so that try_with_state() cannot fail after
         // other contexts were evicted.
         let stays = (self.scope == Scope::System).then(preempt::NoPreempt::new);
-        let here = ready.and_then(|()| self.check_callable().map_err(to_kernel_error));
+        let here = ready.and_then(|()| self.check_caller_cpu().map_err(to_kernel_error));
         if here.is_ok() {
-            session.evict(self.scope, &counted);
+            session.evict_other_scope(self.scope, &counted);
         }
         let written = here.and_then(|()| {
             self.try_with_state(&mut |state| {
-                let (started, inside) = (state.phase.is_started(), state.phase.cpu().is_some());
+                let (started, inside) = (state.phase.is_started(), state.phase.pmu_cpu().is_some());
                 self.stop_counting(state);
                 function(state);
                 for set in state.each_set_mut().filter(|set| touches(set.id)) {
                     set.registers.build_program(&map, self.scope);
                 }
                 state.claims = counted;
-                state.elsewhere.set_required_registers(uses);
+                state.cpu_fit.set_required_registers(uses);
                 if started {
                     self.start_counting(state);
                 }
@@ -242,8 +244,8 @@ impl Context {
     /// `EINVAL` if an event set does not exist, `EBUSY` if the context is attached to a CPU on
     /// which the caller does not run.
     pub(crate) fn read_pmds(&self, pmds: &mut [Pmd]) -> Result {
-        let map = self.registers.map();
-        let value_of = |number| map.pmd(number).filter(|row| is_virtual(row));
+        let map = self.registers.as_map();
+        let value_of = |number| map.pmd(number).filter(|row| is_virtual_non_counter(row));
         let any = pmds.iter().any(|pmd| value_of(pmd.reg_num).is_some());
         let (mut thread, mut done) = (None, Ok(()));
         self.try_with_state(&mut |state| {
@@ -259,8 +261,8 @@ impl Context {
                 let Some(set) = state.find_set(pmd.reg_set) else {
                     continue;
                 };
-                pmd.reg_flags =
-                    pmd.reg_flags & !SHORT | set.registers.short_flag_if_incomplete(pmd.reg_num);
+                pmd.reg_flags = pmd.reg_flags & !REGFL_SHORT
+                    | set.registers.short_flag_if_incomplete(pmd.reg_num);
                 if let Some(attr) = set.attr(pmd.reg_num) {
                     pmd.reg_last_reset_val = attr.last_reset;
                 }
@@ -270,7 +272,7 @@ impl Context {
                     // register is read, `reg_value` holds the value of the PMC that controls the
                     // virtual register.
                     Some(register) => set.registers.control_value(&map, register),
-                    None => set.registers.pmd(&map, pmd.reg_num),
+                    None => set.registers.pmd_user_value(&map, pmd.reg_num),
                 };
             }
         })
@@ -281,7 +283,7 @@ impl Context {
                 if let Some(register) = value_of(pmd.reg_num) {
                     let _preempt = preempt::NoPreempt::new();
                     let (address, control) = (register.address, pmd.reg_value);
-                    pmd.reg_value = self.registers.read(
+                    pmd.reg_value = self.registers.read_virtual_register(
                         pmd.reg_num,
                         address,
                         control,
@@ -316,28 +318,30 @@ impl Context {
     ) -> u64 {
         let thread = thread.filter(|_| self.scope == Scope::Thread);
         self.registers
-            .read(pmd, address, control, thread.map(|t| &**t), &self.ns)
+            .read_virtual_register(pmd, address, control, thread.map(|t| &**t), &self.ns)
     }
 
     /// If the context is started and not masked, updates the virtual counters with
     /// `PERFMON_REG_TASK`, which count for the thread even while the context is in no PMU.
     #[inline]
-    pub(crate) fn sync_virtual(&self, state: &mut ContextState) {
+    pub(crate) fn sync_thread_counters(&self, state: &mut ContextState) {
         let thread = &state.thread;
         if state.phase.is_started() && !state.sampling.masked {
             state
-                .set
+                .active_set
                 .registers
-                .sync_virtual(true, move |g| self.read_virtual_counter(g, thread.as_ref()));
+                .sync_virtual_counters(true, move |g| {
+                    self.read_virtual_counter(g, thread.as_ref())
+                });
         }
     }
 
     /// Makes the virtual counters with `PERFMON_REG_TASK` count from their current values.
-    pub(crate) fn start_virtual(&self, state: &mut ContextState) {
+    pub(crate) fn start_thread_counters(&self, state: &mut ContextState) {
         let thread = state.thread.as_ref();
         state
-            .set
+            .active_set
             .registers
-            .start_virtual(true, |g| self.read_virtual_counter(g, thread));
+            .start_virtual_counters(true, |g| self.read_virtual_counter(g, thread));
     }
 }

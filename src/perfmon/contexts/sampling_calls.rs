@@ -43,13 +43,13 @@ impl Context {
                 return;
             }
             let ended = core::mem::take(&mut state.sampling.pmds_to_reset_at_restart);
-            self.reset(state, ended, true);
+            self.reset_pmds(state, ended, true);
             if todo & action::MASK == 0 {
                 state.sampling.masked = false;
                 if state.phase.is_started() {
-                    self.start_virtual(state);
+                    self.start_thread_counters(state);
                 }
-                if state.sets.due {
+                if state.sets.is_switch_due {
                     self.switch_set(state);
                 }
                 if let Target::Cpu(_) = state.phase.target() {
@@ -58,7 +58,7 @@ impl Context {
             }
         })
         .map_err(to_kernel_error)?;
-        self.notifier.wake_blocked();
+        self.deferral.wake_blocked();
         if let Target::Thread(task) = done.map_err(to_kernel_error)? {
             self.load_on_cpu_of_thread(task);
         }

@@ -8,30 +8,33 @@ use protocols::self_page;
 
 use crate::contexts::context::{Context, ContextState};
 use crate::msr;
-use crate::self_page_memory::{Page, SelfPageMappings};
+use crate::self_page_memory::{SelfPageMappings, SelfPageMemory};
 use base::{address_space, clock, task};
 
 impl Context {
     /// Returns the page frame number of the self page, which is allocated at the first call.
     /// Returns `EINVAL` for the context of a CPU, `EDQUOT` or `ENOMEM`.
-    pub(crate) fn self_page(&self) -> Result<usize> {
+    pub(crate) fn self_page_frame_number(&self) -> Result<usize> {
         if self.scope != Scope::Thread {
             return Err(EINVAL);
         }
         // Look for an existing page before allocating memory, because each page fault calls this
         // function.
-        if let Some(page) = &self.state.lock().page {
+        if let Some(page) = &self.state.lock().self_page {
             return Ok(page.page_frame_number());
         }
-        let mut new = Some(Page::new(&self.charge)?);
+        let mut new = Some(SelfPageMemory::new(&self.charge)?);
         let mut frame = 0;
         self.with_state(&mut |state| {
-            if state.page.is_none() {
-                state.page = new.take();
-                state.tsc = clock::read_tsc();
+            if state.self_page.is_none() {
+                state.self_page = new.take();
+                state.self_page_tsc = clock::read_tsc();
                 self.sync_and_deliver(state);
             }
-            frame = state.page.as_ref().map_or(0, Page::page_frame_number);
+            frame = state
+                .self_page
+                .as_ref()
+                .map_or(0, SelfPageMemory::page_frame_number);
         });
         Ok(frame)
     }
@@ -39,18 +42,18 @@ impl Context {
     /// Increments the number of mappings of the self page, for a mapping by the caller's process.
     /// Returns `EACCES` if the context's thread belongs to another process, `EBUSY` while another
     /// process maps the self page.
-    pub(crate) fn map_self_page(&self) -> Result {
+    pub(crate) fn add_self_page_mapping(&self) -> Result {
         let mut state = self.state.lock();
         let memory = address_space::current_mm_address();
         let thread = state.thread.as_ref();
         if thread.is_some_and(|thread| address_space::task_mm_address(thread) != memory) {
             return Err(EACCES);
         }
-        if state.mapped.nr != 0 && state.mapped.mm != memory {
+        if state.self_page_mappings.nr != 0 && state.self_page_mappings.mm != memory {
             return Err(EBUSY);
         }
-        state.mapped.mm = memory;
-        state.mapped.nr = state.mapped.nr.wrapping_add(1);
+        state.self_page_mappings.mm = memory;
+        state.self_page_mappings.nr = state.self_page_mappings.nr.wrapping_add(1);
         Ok(())
     }
 
@@ -58,23 +61,23 @@ impl Context {
     /// example to move or split it.
     pub(crate) fn count_copied_self_page_mapping(&self) {
         let mut state = self.state.lock();
-        state.mapped.nr = state.mapped.nr.wrapping_add(1);
+        state.self_page_mappings.nr = state.self_page_mappings.nr.wrapping_add(1);
     }
 
     /// Decrements the number of mappings of the self page when a mapping is closed.
-    pub(crate) fn unmap_self_page(&self) {
+    pub(crate) fn remove_self_page_mapping(&self) {
         let mut state = self.state.lock();
-        state.mapped.nr = state.mapped.nr.wrapping_sub(1);
-        if state.mapped.nr == 0 {
-            state.mapped = SelfPageMappings::default();
+        state.self_page_mappings.nr = state.self_page_mappings.nr.wrapping_sub(1);
+        if state.self_page_mappings.nr == 0 {
+            state.self_page_mappings = SelfPageMappings::default();
         }
     }
 
     /// Sets whether the threads of the process that maps the self page are allowed to execute
     /// RDPMC, and updates the self page.
-    pub(crate) fn set_rdpmc(&self, may: bool) {
+    pub(crate) fn set_rdpmc_allowed(&self, may: bool) {
         self.with_state(&mut |state| {
-            state.mapped.rdpmc = may;
+            state.self_page_mappings.is_rdpmc_allowed = may;
             self.sync_and_deliver(state);
         });
     }
@@ -85,27 +88,27 @@ impl ContextState {
     /// since the last update.
     #[inline(always)]
     pub(crate) fn update_self_page(&mut self, counted: bool) {
-        if self.page.is_some() {
+        if self.self_page.is_some() {
             self.update_self_page_slow(counted);
         }
     }
 
     #[inline(never)]
     fn update_self_page_slow(&mut self, counted: bool) {
-        let Some(page) = &self.page else { return };
+        let Some(page) = &self.self_page else { return };
         let tsc = clock::read_tsc();
         let ran = if counted {
-            tsc.wrapping_sub(self.tsc)
+            tsc.wrapping_sub(self.self_page_tsc)
         } else {
             0
         };
-        self.tsc = tsc;
+        self.self_page_tsc = tsc;
         // Only the context of a thread has a self page. While the context of a thread is in a PMU,
         // its thread is the current thread of the CPU.
         let flags = match (
-            self.phase.cpu(),
-            self.mapped.rdpmc
-                && self.mapped.mm == address_space::current_mm_address()
+            self.phase.pmu_cpu(),
+            self.self_page_mappings.is_rdpmc_allowed
+                && self.self_page_mappings.mm == address_space::current_mm_address()
                 && msr::is_rdpmc_enabled(),
         ) {
             (None, _) => (0, 0),
@@ -115,6 +118,6 @@ impl ContextState {
                 (flags, task::current_thread_pointer())
             }
         };
-        page.update(&self.set, flags, tsc, ran);
+        page.update(&self.active_set, flags, tsc, ran);
     }
 }

@@ -24,7 +24,7 @@ impl ContextState {
     /// Returns the error `Loaded` if the context is attached, is being attached, or has ended.
     fn check_detached(&self) -> Result<(), Error> {
         match self.phase.target() {
-            Target::Detached if !self.loading => Ok(()),
+            Target::Detached if !self.is_clearing_perf_counters => Ok(()),
             _ => Err(Error::Loaded),
         }
     }
@@ -69,14 +69,14 @@ impl Context {
             let at = slots.partition_point(|slot: &EventSetSlot| slot.id < set.id);
             let slot = EventSetSlot {
                 id: set.id,
-                next: 0,
+                next_slot: 0,
                 set: Some(set),
             };
             let _ = slots.insert_within_capacity(at, slot);
         }
-        let active = state.set.id;
+        let active = state.active_set.id;
         let old = core::mem::replace(&mut state.sets.slots, slots);
-        state.sets.active = state.sets.index_of(active).unwrap_or(0);
+        state.sets.active_slot = state.sets.index_of(active).unwrap_or(0);
         for (id, terms) in wanted {
             if let Some(set) = state.find_set_mut(*id) {
                 set.runs.policy = *terms;
@@ -106,7 +106,7 @@ impl Context {
         {
             return Err(to_kernel_error(Error::NoSet));
         }
-        if ids.contains(&state.set.id) {
+        if ids.contains(&state.active_set.id) {
             self.switch_to_set_in_slot(&mut state, 0);
         }
         for id in ids {
@@ -116,7 +116,7 @@ impl Context {
                 }
             }
         }
-        state.sets.active = state.sets.index_of(state.set.id).unwrap_or(0);
+        state.sets.active_slot = state.sets.index_of(state.active_set.id).unwrap_or(0);
         // Free the deleted event sets only after the context's lock was released.
         drop(state);
         drop(gone);
@@ -127,19 +127,19 @@ impl Context {
     /// statistics of event sets, and the registers that contexts can claim. Returns `EINVAL` if an
     /// event set does not exist.
     pub(crate) fn fill_set_infos(&self, infos: &mut [SetInfo]) -> Result {
-        let free = SESSION.lock().available(self.scope);
-        let (pmcs, pmds) = self.registers.available(self.scope, &free);
+        let free = SESSION.lock().available_registers(self.scope);
+        let (pmcs, pmds) = self.registers.available_registers(self.scope, &free);
         self.fill_each_from_state(infos, |state, now, info| {
             let set = state.find_set(info.set_id).ok_or(Error::NoSet)?;
             let terms = set.runs.policy;
             *info = SetInfo {
                 set_id: info.set_id,
-                set_id_next: terms.next().unwrap_or(0),
+                set_id_next: terms.next_set().unwrap_or(0),
                 set_flags: terms.flags(),
                 set_ovfl_pmds: set.runs.ended_by_pmds.to_bitmap(),
-                set_runs: set.runs.runs(),
-                set_timeout: set.runs.remaining(now).unwrap_or(0),
-                set_act_duration: set.runs.duration(now).0,
+                set_runs: set.runs.nr_runs(),
+                set_timeout: set.runs.run_remaining_ns(now).unwrap_or(0),
+                set_act_duration: set.runs.duration_totals(now).0,
                 set_avail_pmcs: pmcs,
                 set_avail_pmds: pmds,
                 reserved: [0; 6],
@@ -157,10 +157,10 @@ impl Context {
             let moments = set.run_moments.iter().find(|m| m.pmd == runs.reg_num);
             let moments = moments.ok_or(Error::NoRegister)?;
             let halves = |sum: u128| [sum as u64, (sum >> 64) as u64];
-            let (time, time2) = set.runs.duration(now);
-            let value = set.registers.value(runs.reg_num);
-            let (value, value2, products) = moments.totals(value, set.runs.elapsed(now));
-            (runs.runs, runs.time, runs.time2) = (set.runs.runs(), time, halves(time2));
+            let (time, time2) = set.runs.duration_totals(now);
+            let value = set.registers.pmd_value(runs.reg_num);
+            let (value, value2, products) = moments.totals(value, set.runs.run_elapsed_ns(now));
+            (runs.runs, runs.time, runs.time2) = (set.runs.nr_runs(), time, halves(time2));
             (runs.value, runs.value2) = (value, halves(value2));
             runs.value_time = halves(products);
             runs.reg_flags = set.registers.short_flag_if_incomplete(runs.reg_num);

@@ -24,7 +24,7 @@ impl ContextState {
                 .map_or(SwitchPolicy::default(), |s| s.runs.policy);
             let after = event_sets::next_index(&terms, at, nr, |id| self.sets.index_of(id))?;
             if let Some(slot) = self.sets.slots.get_mut(at) {
-                slot.next = after;
+                slot.next_slot = after;
             }
         }
         Ok(())
@@ -39,27 +39,27 @@ impl Context {
         if state.sampling.masked {
             return;
         }
-        let _span = stats::timer(
+        let _span = stats::count_and_time(
             PerfmonStatistic::SetSwitches,
             PerfmonStatistic::SetSwitchTime,
         );
-        let inside = state.phase.cpu().is_some();
+        let inside = state.phase.pmu_cpu().is_some();
         if inside {
             self.save_pmu(state);
         }
-        self.sync_virtual(state);
+        self.sync_thread_counters(state);
         // Deliver the overflows of the active set before the switch. The delivery of an overflow
         // can mask the context.
         self.deliver_overflows(state, None);
         if state.sampling.masked {
-            state.sets.due = true;
+            state.sets.is_switch_due = true;
             return;
         }
         let next = state
             .sets
             .slots
-            .get(state.sets.active)
-            .map_or(0, |s| s.next);
+            .get(state.sets.active_slot)
+            .map_or(0, |s| s.next_slot);
         self.switch_to_set_in_slot(state, next);
         if inside {
             self.load_pmu_if_active(state);
@@ -68,23 +68,25 @@ impl Context {
 
     /// Switches to the next event set. May be called in an NMI.
     #[inline(never)]
-    pub(crate) fn switch_set_now(&self, state: &mut ContextState) {
+    pub(crate) fn switch_set_in_any_context(&self, state: &mut ContextState) {
         self.switch_set(state);
         // The irq_work starts the timer, which an NMI cannot do.
         if state.needs_timer() && preempt::in_nmi() {
-            self.notifier.queue_work();
+            self.deferral.queue_work();
         }
     }
 
     /// Ends the run of the active event set and makes the set in the slot `place` active. Called
     /// while the context is not programmed into any PMU.
     pub(crate) fn switch_to_set_in_slot(&self, state: &mut ContextState, place: usize) {
-        state.set.end_run();
-        state.sets.due = false;
-        let ContextState { set, sets, .. } = &mut *state;
-        sets.swap_active_set(set, place);
+        state.active_set.end_run();
+        state.sets.is_switch_due = false;
+        let ContextState {
+            active_set, sets, ..
+        } = &mut *state;
+        sets.swap_active_set(active_set, place);
         if state.phase.is_started() {
-            self.start_virtual(state);
+            self.start_thread_counters(state);
         }
     }
 
@@ -97,7 +99,7 @@ impl Context {
     /// `PERFMON_RESTART`.
     pub(crate) fn activate_set(&self, state: &mut ContextState, id: u16) -> Result<(), Error> {
         let place = state.sets.index_of(id).ok_or(Error::NoSet)?;
-        if place == state.sets.active {
+        if place == state.sets.active_slot {
             return Ok(());
         }
         // `PERFMON_RESTART` resets PMDs of the active event set, so the set must stay active until

@@ -15,19 +15,23 @@ impl Context {
         let mut told = Status::default();
         self.with_state(&mut |state| {
             self.sync_and_deliver(state);
-            let ThrottleStats { nr, time, lost } = state.sampling.throttle_stats;
+            let ThrottleStats {
+                nr,
+                throttled_ns,
+                lost_samples,
+            } = state.sampling.throttle_stats;
             told = Status {
                 nr_throttles: nr,
-                throttled: time,
-                lost,
-                elsewhere: state.elsewhere.time,
+                throttled: throttled_ns,
+                lost: lost_samples,
+                elsewhere: state.cpu_fit.unfit_time_ns,
                 ..Status::default()
             };
-            if let Some((since, until)) = state.sampling.throttled {
+            if let Some((since, until)) = state.sampling.throttle_start_end_ns {
                 let now = clock::monotonic_ns_in_any_context();
-                let lasts = now < until || state.phase.cpu().is_some();
+                let lasts = now < until || state.phase.pmu_cpu().is_some();
                 let ended = if lasts { now } else { until };
-                told.throttled = time.wrapping_add(ended.saturating_sub(since));
+                told.throttled = throttled_ns.wrapping_add(ended.saturating_sub(since));
                 told.flags |= if lasts { status::THROTTLED } else { 0 };
             }
             for (is, flag) in [
@@ -35,7 +39,7 @@ impl Context {
                 (state.sampling.masked, status::MASKED),
                 (state.phase.target() == Target::Dead, status::ENDED),
                 (
-                    state.phase.is_started() && state.elsewhere.is_on_unfit_cpu(),
+                    state.phase.is_started() && state.cpu_fit.is_on_unfit_cpu(),
                     status::ELSEWHERE,
                 ),
             ] {

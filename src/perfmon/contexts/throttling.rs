@@ -25,10 +25,10 @@ impl Context {
         self.sync(&mut state);
         self.deliver_overflows(&mut state, None);
         let now = clock::monotonic_ns_in_any_context();
-        state.sampling.throttled = Some((now, now.wrapping_add(nanoseconds)));
+        state.sampling.throttle_start_end_ns = Some((now, now.wrapping_add(nanoseconds)));
         state.sampling.throttle_stats.nr = state.sampling.throttle_stats.nr.wrapping_add(1);
-        if state.phase.cpu().is_some() {
-            state.set.registers.throttle(|c| {
+        if state.phase.pmu_cpu().is_some() {
+            state.active_set.registers.throttle(|c| {
                 msr::write(c.address, 0);
             });
             state.update_self_page(true);
@@ -36,22 +36,22 @@ impl Context {
         self.write_ring_record(&mut state, RECORD_THROTTLE, now);
         // The irq_work starts the timer for the end of throttling, because an NMI cannot start a
         // timer.
-        self.notifier.queue_work();
+        self.deferral.queue_work();
     }
 
     /// Unthrottles the context if its throttling time is over. The caller has updated the PMDs in
     /// memory. Called with interrupts off, but not in an NMI.
     pub(crate) fn unthrottle(&self, state: &mut ContextState) {
-        let Some((since, until)) = state.sampling.throttled else {
+        let Some((since, until)) = state.sampling.throttle_start_end_ns else {
             return;
         };
         let now = clock::monotonic_ns_in_any_context();
         if now < until {
             return;
         }
-        state.sampling.throttled = None;
+        state.sampling.throttle_start_end_ns = None;
         // If the context is in no PMU, its throttling ended at the time `until`.
-        let ended = match state.phase.cpu() {
+        let ended = match state.phase.pmu_cpu() {
             Some(_) => now,
             None => until,
         };
@@ -60,12 +60,12 @@ impl Context {
             &mut sampling.throttle_stats,
             &mut sampling.unreported_throttling,
         ] {
-            sum.time = sum.time.wrapping_add(ended.wrapping_sub(since));
+            sum.throttled_ns = sum.throttled_ns.wrapping_add(ended.wrapping_sub(since));
         }
-        state.set.registers.unthrottle();
+        state.active_set.registers.unthrottle();
         self.account_skipped_overflows(state);
         self.write_ring_record(state, RECORD_UNTHROTTLE, ended);
-        if state.sets.due && state.phase.cpu().is_none() {
+        if state.sets.is_switch_due && state.phase.pmu_cpu().is_none() {
             self.switch_set(state);
         }
     }
@@ -76,34 +76,34 @@ impl Context {
     /// of each PMD stays pending, and the other overflows during throttling are counted as lost.
     #[cold]
     pub(crate) fn account_skipped_overflows(&self, state: &mut ContextState) {
-        let skipped = state.set.registers.take_skipped();
+        let skipped = state.active_set.registers.take_skipped_pmds();
         if skipped.is_empty() {
             return;
         }
-        let set = &mut *state.set;
+        let set = &mut *state.active_set;
         let (mut lost, mut last) = (0u64, PmdSet::default());
         let delivered = u64::from(state.sampling.buffer.is_none());
         let skips = |attr: &&mut SamplingAttributes| skipped.intersects(&attr.pmd_set);
         for attr in set.attrs.iter_mut().filter(skips) {
-            let nr = attr.overflow_count(set.registers.value(attr.pmd));
+            let nr = attr.overflow_count(set.registers.pmd_value(attr.pmd));
             let nr = nr.saturating_sub(delivered);
             lost = lost.wrapping_add(nr);
             if attr.count_down_to_switch(nr) {
                 last.add(&attr.pmd_set);
             }
         }
-        let total = &mut state.sampling.throttle_stats.lost;
+        let total = &mut state.sampling.throttle_stats.lost_samples;
         *total = total.wrapping_add(lost);
         if !last.is_empty() && set.runs.policy.switches_on_overflow() {
             set.runs.ended_by_pmds = last;
-            state.sets.due = true;
+            state.sets.is_switch_due = true;
         }
         let Some(buffer) = &mut state.sampling.buffer else {
             return set.registers.mark_overflowed(&skipped);
         };
         buffer.count_lost_samples(lost);
-        let unreported = &mut state.sampling.unreported_throttling.lost;
+        let unreported = &mut state.sampling.unreported_throttling.lost_samples;
         *unreported = unreported.wrapping_add(lost);
-        self.reset(state, skipped, false);
+        self.reset_pmds(state, skipped, false);
     }
 }

@@ -16,15 +16,15 @@ impl ContextState {
     /// set's run, or for the end of throttling.
     #[inline]
     pub(crate) fn needs_timer(&self) -> bool {
-        self.set.registers.program.has_armed_clock
-            || self.set.runs.policy.is_timed()
+        self.active_set.registers.program.has_armed_clock
+            || self.active_set.runs.policy.is_timed()
             || self.sampling.is_throttled()
     }
 
     /// Returns the nanoseconds until the timer ends the active set's run, or `None` if the set has
     /// no timeout.
     fn run_time_left_ns(&self, now: u64) -> Option<u64> {
-        let left = self.set.runs.remaining(now)?;
+        let left = self.active_set.runs.run_remaining_ns(now)?;
         Some(left.max(self.sets.earliest_switch_ns.saturating_sub(now)))
     }
 }
@@ -33,18 +33,18 @@ impl Context {
     /// Called when the context's timer has expired (`timer` is true), or by the context's irq_work.
     /// The timer expires when a sampling clock overflows, when the run of an event set ends, and
     /// when throttling ends. The irq_work starts and cancels the timer, queues workers and ends
-    /// broken contexts, all of which an NMI cannot do. Called with interrupts off.
+    /// contexts with a register fault, all of which an NMI cannot do. Called with interrupts off.
     pub(crate) fn handle_timer_or_irq_work(&self, timer: bool) {
-        let _span =
-            timer.then(|| stats::timer(PerfmonStatistic::Timers, PerfmonStatistic::TimerTime));
+        let _span = timer
+            .then(|| stats::count_and_time(PerfmonStatistic::Timers, PerfmonStatistic::TimerTime));
         let mut state = self.queue_pending_recheck(self.state.lock());
-        if state.broken {
+        if state.has_register_fault {
             return self.end_after_register_fault(state);
         }
         // Cancel the timer if an NMI has removed the context from the PMU, or has made an event set
         // active that needs no timer.
-        if !timer && (state.phase.cpu().is_none() || !state.needs_timer()) {
-            self.notifier.cancel_timer();
+        if !timer && (state.phase.pmu_cpu().is_none() || !state.needs_timer()) {
+            self.deferral.cancel_timer();
         }
         if !state.phase.is_in_this_cpu_pmu() {
             return;
@@ -56,15 +56,15 @@ impl Context {
         self.sync(&mut state);
         self.unthrottle(&mut state);
         let ends = state.run_time_left_ns(clock::monotonic_ns_in_any_context()) == Some(0);
-        state.sets.due |= ends;
-        let samples = state.set.registers.program.has_armed_clock;
+        state.sets.is_switch_due |= ends;
+        let samples = state.active_set.registers.program.has_armed_clock;
         let told = self.deliver_overflows(&mut state, nmi::irq_regs());
         self.rearm(&mut state);
         drop(state);
         if told == 0 && !samples && !ends {
             return;
         }
-        let pause = nmi::throttle_time(began, None);
+        let pause = nmi::account_sampling_time(began, None);
         match pause {
             0 => {}
             // If no sample was taken, the timer callback has spent its time on a switch of event
@@ -99,14 +99,17 @@ impl Context {
     /// Starts the timer for the first of these events: the next overflow of a sampling clock, the
     /// end of the event set's run, or the end of throttling.
     fn start_timer(&self, state: &mut ContextState) {
-        let clock = state.set.registers.ns_until_clock_overflow();
+        let clock = state.active_set.registers.ns_until_clock_overflow();
         let now = clock::monotonic_ns_in_any_context();
-        let (turn, storm) = (state.run_time_left_ns(now), state.sampling.throttled);
+        let (turn, storm) = (
+            state.run_time_left_ns(now),
+            state.sampling.throttle_start_end_ns,
+        );
         let calm = storm.map(|(_, until)| until.saturating_sub(now));
         if let Some(left) = [clock, turn, calm].into_iter().flatten().min() {
             // Limit the rate of the timer: with a shorter period the CPU would only handle the
             // timer.
-            self.notifier.start_timer(left.max(event_sets::MIN_RUN_NS));
+            self.deferral.start_timer(left.max(event_sets::MIN_RUN_NS));
         }
     }
 }

@@ -21,43 +21,45 @@ impl Context {
     /// Programs the active event set into this CPU's PMU. Called with interrupts off, while the
     /// context is not programmed into any PMU. The start values of counters are written first and
     /// the counters are enabled last, so that no counter counts from an old value. If a register
-    /// cannot be written, this function removes the context from the PMU, and the notifier's
+    /// cannot be written, this function removes the context from the PMU, and the deferral's
     /// irq_work ends the context.
     #[inline]
     pub(crate) fn load_pmu(&self, state: &mut ContextState) {
         let thread = state.thread.as_ref();
-        state.set.load(clock::monotonic_ns_in_any_context());
         state
-            .set
+            .active_set
+            .record_load(clock::monotonic_ns_in_any_context());
+        state
+            .active_set
             .registers
-            .start_virtual(false, |g| self.read_virtual_counter(g, thread));
+            .start_virtual_counters(false, |g| self.read_virtual_counter(g, thread));
         let mut there = true;
-        if !state.set.registers.program.controls().is_empty() {
+        if !state.active_set.registers.program.controls().is_empty() {
             reservation::reset_pmu_once(&self.registers);
         }
         let held = state.sampling.is_throttled();
-        state.set.registers.set_throttled(held);
+        state.active_set.registers.set_throttled(held);
         state
-            .set
+            .active_set
             .registers
-            .start_hardware(|c| there &= msr::write(c.address, c.start));
+            .start_hardware_counters(|c| there &= msr::write(c.address, c.start));
         state.phase.record_in_this_cpu_pmu();
         self.start_timer_if_needed(state);
         state.update_self_page(false);
-        let program = &state.set.registers.program;
-        per_cpu::set_loaded_address(self.scope, self.address() as usize);
+        let program = &state.active_set.registers.program;
+        per_cpu::set_loaded_context_address(self.scope, self.address() as usize);
         for control in program.controls() {
             there &= msr::write(control.address, control.on);
         }
-        per_cpu::set_global_ctrl_bits_of_scope(self.scope, program.global);
+        per_cpu::set_global_ctrl_bits_of_scope(self.scope, program.global_ctrl_bits);
         // Do not write the global control for an event set without hardware counters, because perf
         // may be using the global control. In an NMI all counters are disabled; the NMI handler
         // enables them when it ends.
-        if self.global_ctrl != 0 && program.global != 0 && !preempt::in_nmi() {
+        if self.global_ctrl_address != 0 && program.global_ctrl_bits != 0 && !preempt::in_nmi() {
             there &= self.enable_counters();
         }
         if !there {
-            state.set.registers.mark_hardware_incomplete();
+            state.active_set.registers.mark_hardware_incomplete();
             self.save_pmu(state);
             self.stop_after_register_fault(state);
         }
@@ -70,7 +72,7 @@ impl Context {
     fn enable_counters(&self) -> bool {
         loop {
             let all = counting_global_ctrl_bits();
-            let there = msr::write(self.global_ctrl, all);
+            let there = msr::write(self.global_ctrl_address, all);
             if counting_global_ctrl_bits() == all {
                 return there;
             }
@@ -78,12 +80,12 @@ impl Context {
     }
 
     /// Stops a context because a PMU register that it uses could not be accessed on this CPU, and
-    /// queues the notifier's irq_work, which ends the context. May be called in an NMI.
+    /// queues the deferral's irq_work, which ends the context. May be called in an NMI.
     #[cold]
     fn stop_after_register_fault(&self, state: &mut ContextState) {
         state.phase.stop();
-        state.broken = true;
-        self.notifier.queue_work();
+        state.has_register_fault = true;
+        self.deferral.queue_work();
     }
 
     /// Programs the context into this CPU's PMU if this CPU has the context's registers and the
@@ -101,7 +103,8 @@ impl Context {
     #[inline]
     pub(crate) fn save_pmu(&self, state: &mut ContextState) {
         per_cpu::set_global_ctrl_bits_of_scope(self.scope, 0);
-        if self.global_ctrl != 0 && state.set.registers.program.global != 0 {
+        if self.global_ctrl_address != 0 && state.active_set.registers.program.global_ctrl_bits != 0
+        {
             // In an NMI all counters are disabled; the NMI handler enables them when it ends.
             if !preempt::in_nmi() {
                 self.enable_counters();
@@ -109,28 +112,31 @@ impl Context {
         }
         // Disable each counter even if the PMU has a global control, because perf writes the global
         // control when perf uses PT or BTS.
-        for control in state.set.registers.program.controls() {
+        for control in state.active_set.registers.program.controls() {
             msr::write(control.address, control.off);
         }
         let there = state
-            .set
+            .active_set
             .registers
             .add_hardware_increments(|c| msr::read_counter(c.rdpmc));
-        for counter in state.set.registers.program.counters() {
+        for counter in state.active_set.registers.program.counters() {
             msr::write(counter.address, 0);
         }
         let thread = state.thread.as_ref();
         state
-            .set
+            .active_set
             .registers
-            .sync_virtual(false, |g| self.read_virtual_counter(g, thread));
-        state.set.runs.unload(clock::monotonic_ns_in_any_context());
+            .sync_virtual_counters(false, |g| self.read_virtual_counter(g, thread));
+        state
+            .active_set
+            .runs
+            .record_unload(clock::monotonic_ns_in_any_context());
         // Cancel the timer before the thread moves to another CPU. If the other CPU started the
         // timer while the timer's callback was running on this CPU, hrtimer_start() would leave the
         // timer on this CPU. An NMI cannot cancel the timer, so the irq_work does.
         match state.needs_timer() {
-            true if preempt::in_nmi() => self.notifier.queue_work(),
-            true => self.notifier.cancel_timer(),
+            true if preempt::in_nmi() => self.deferral.queue_work(),
+            true => self.deferral.cancel_timer(),
             false => {}
         }
         state.phase.record_in_no_pmu();
@@ -138,7 +144,7 @@ impl Context {
         // For the context of a CPU, the per-CPU variable `loaded` stays set until the
         // context is detached.
         if self.scope == Scope::Thread {
-            per_cpu::set_loaded_address(self.scope, 0);
+            per_cpu::set_loaded_context_address(self.scope, 0);
         }
         if !there {
             self.stop_after_register_fault(state);
@@ -150,14 +156,14 @@ impl Context {
     #[inline]
     pub(crate) fn unload_pmu(&self, state: &mut ContextState) {
         self.save_pmu(state);
-        if state.set.registers.program.has_armed_thread_counter {
-            self.sync_virtual(state);
+        if state.active_set.registers.program.has_armed_thread_counter {
+            self.sync_thread_counters(state);
         }
         self.deliver_overflows(state, None);
         // Switch sets if the timeout of the active set is over, even if the timer has not expired
         // yet.
-        if state.sets.due || state.set.runs.remaining(0) == Some(0) {
-            if !state.sets.due {
+        if state.sets.is_switch_due || state.active_set.runs.run_remaining_ns(0) == Some(0) {
+            if !state.sets.is_switch_due {
                 stats::count(PerfmonStatistic::SetSwitchLate);
             }
             self.switch_set(state);
@@ -174,22 +180,25 @@ impl Context {
     /// Does the same as [`sync`](Self::sync), but is inlined. Used by the NMI handler.
     #[inline(always)]
     pub(crate) fn sync_inlined(&self, state: &mut ContextState) {
-        if state.phase.cpu().is_some() {
+        if state.phase.pmu_cpu().is_some() {
             let there = state
-                .set
+                .active_set
                 .registers
                 .add_hardware_increments(|c| msr::read_counter(c.rdpmc));
             let thread = &state.thread;
-            state.set.registers.sync_virtual(false, move |g| {
-                self.read_virtual_counter(g, thread.as_ref())
-            });
+            state
+                .active_set
+                .registers
+                .sync_virtual_counters(false, move |g| {
+                    self.read_virtual_counter(g, thread.as_ref())
+                });
             if !there {
                 self.save_pmu(state);
             }
-        } else if state.elsewhere.is_on_unfit_cpu() {
+        } else if state.cpu_fit.is_on_unfit_cpu() {
             self.sync_unfit_cpu_time(state);
         }
-        self.sync_virtual(state);
+        self.sync_thread_counters(state);
     }
 
     /// Updates the PMDs (data registers) in memory to their current values. If the context is in a
@@ -199,17 +208,17 @@ impl Context {
         self.sync(state);
         let mut told = 0;
         // If the context is in no PMU, leave overflows pending.
-        if state.phase.cpu().is_some() {
+        if state.phase.pmu_cpu().is_some() {
             told = self.deliver_overflows(state, None);
             self.rearm(state);
         }
-        state.update_self_page(state.phase.cpu().is_some());
+        state.update_self_page(state.phase.pmu_cpu().is_some());
         told
     }
 
     /// Calls [`sync_and_deliver`](Self::sync_and_deliver) if the context is in this CPU's PMU.
     /// Called with interrupts off.
-    pub(crate) fn sync_if_local(&self) -> u32 {
+    pub(crate) fn sync_and_deliver_if_local(&self) -> u32 {
         let mut state = self.state.lock();
         match state.phase.is_in_this_cpu_pmu() {
             true => self.sync_and_deliver(&mut state),
@@ -220,11 +229,11 @@ impl Context {
     /// Stops the context: it does not count until it is started again. If the context is programmed
     /// into the PMU of a CPU, only code on that CPU may call this function.
     pub(crate) fn stop_counting(&self, state: &mut ContextState) {
-        if state.phase.cpu().is_some() {
+        if state.phase.pmu_cpu().is_some() {
             self.unload_pmu(state);
         }
         self.sync_unfit_cpu_time(state);
-        self.sync_virtual(state);
+        self.sync_thread_counters(state);
         state.phase.stop();
     }
 
@@ -244,7 +253,7 @@ impl Context {
     #[inline]
     pub(crate) fn load_if_started_outside_pmu(&self, state: &mut ContextState) {
         if state.phase.is_started_outside_pmu() {
-            self.recheck_if_changed(state);
+            self.request_recheck_if_stale(state);
             self.unthrottle(state);
             self.load_pmu_if_active(state);
         }
@@ -261,7 +270,7 @@ impl Context {
 
     /// Starts the context: from now on it counts whenever its target runs.
     pub(crate) fn start_counting(&self, state: &mut ContextState) {
-        self.start_virtual(state);
+        self.start_thread_counters(state);
         state.phase.start();
         // The context may have been stopped only for a write of registers, while its thread is on a
         // CPU that lacks registers of the context. The written values are not marked as incomplete,
@@ -310,7 +319,7 @@ impl Context {
                 done = Err(Error::NotLoaded);
             }
             self.stop_counting(state);
-            state.elsewhere.stop();
+            state.cpu_fit.stop_measuring();
         })
         .and(done)
         .map_err(to_kernel_error)

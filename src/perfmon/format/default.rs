@@ -10,7 +10,7 @@
 mod description;
 
 use crate::description::{
-    FilledBuffer, Format, Layout, Overflow, RegisteredFormat, DO_MASK, DO_NOTIFY, DO_RESET,
+    Format, FormatBuffer, Layout, Overflow, RegisteredFormat, DO_MASK, DO_NOTIFY, DO_RESET,
     MAX_ENTRY_WORDS, OVERFLOW_NOTIFY,
 };
 use kernel::prelude::*;
@@ -36,9 +36,9 @@ const LOST_WORD: usize = 6;
 const THROTTLED_WORD: usize = 7;
 const HEADER_VERSION: u64 = 0x10000;
 
-struct Default;
+struct DefaultFormat;
 
-impl Format for Default {
+impl Format for DefaultFormat {
     /// `struct pfm_dfl_smpl_arg`: the size of the buffer in bytes, then zeros.
     type Arg = [u64; 8];
     type State = [u64; 0];
@@ -60,14 +60,14 @@ impl Format for Default {
         })
     }
 
-    fn init(buffer: &mut FilledBuffer<'_, [u64; 0]>, [size, ..]: &Self::Arg) {
+    fn init(buffer: &mut FormatBuffer<'_, [u64; 0]>, [size, ..]: &Self::Arg) {
         buffer.set(OFFSET_WORD, 8 * HEADER_WORDS as u64);
         buffer.set(BUF_SIZE_WORD, size & !7);
         buffer.set(MIN_SPACE_WORD, 8 * MAX_ENTRY_WORDS as u64);
         buffer.set(VERSION_FLAGS_WORD, HEADER_VERSION);
     }
 
-    fn overflow(buffer: &mut FilledBuffer<'_, [u64; 0]>, o: &Overflow) -> u32 {
+    fn overflow(buffer: &mut FormatBuffer<'_, [u64; 0]>, o: &Overflow) -> u32 {
         let full = match o.flags & OVERFLOW_NOTIFY {
             0 => DO_MASK,
             _ => DO_MASK | DO_NOTIFY,
@@ -91,7 +91,7 @@ impl Format for Default {
         full
     }
 
-    fn restart(buffer: &mut FilledBuffer<'_, [u64; 0]>) -> u32 {
+    fn restart(buffer: &mut FormatBuffer<'_, [u64; 0]>) -> u32 {
         buffer.set(COUNT_WORD, 0);
         buffer.set(OFFSET_WORD, 8 * HEADER_WORDS as u64);
         0
@@ -105,7 +105,7 @@ struct Module {
 impl kernel::Module for Module {
     fn init(module: &'static ThisModule) -> Result<Self> {
         Ok(Self {
-            _format: RegisteredFormat::new::<Default>(module)?,
+            _format: RegisteredFormat::new::<DefaultFormat>(module)?,
         })
     }
 }

@@ -7,7 +7,7 @@
 mod description;
 
 use crate::description::{
-    FilledBuffer, Format, Layout, Overflow, RegisteredFormat, DO_RESET, RESTART_ACTIVE,
+    Format, FormatBuffer, Layout, Overflow, RegisteredFormat, DO_RESET, RESTART_ACTIVE,
 };
 use kernel::prelude::*;
 
@@ -53,13 +53,13 @@ impl Format for Histogram {
         })
     }
 
-    fn init(buffer: &mut FilledBuffer<'_, [u64; 0]>, [base, shift_nr, ..]: &Self::Arg) {
+    fn init(buffer: &mut FormatBuffer<'_, [u64; 0]>, [base, shift_nr, ..]: &Self::Arg) {
         buffer.set(BASE_WORD, *base);
         buffer.set(SHIFT_WORD, shift_nr & 0xffff_ffff);
         buffer.set(NR_WORD, shift_nr >> 32);
     }
 
-    fn overflow(buffer: &mut FilledBuffer<'_, [u64; 0]>, o: &Overflow) -> u32 {
+    fn overflow(buffer: &mut FormatBuffer<'_, [u64; 0]>, o: &Overflow) -> u32 {
         let above = o.ip.checked_sub(buffer.get(BASE_WORD));
         let bucket = above
             .map(|above| above.wrapping_shr(buffer.get(SHIFT_WORD) as u32))
@@ -75,7 +75,7 @@ impl Format for Histogram {
         DO_RESET
     }
 
-    fn restart(buffer: &mut FilledBuffer<'_, [u64; 0]>) -> u32 {
+    fn restart(buffer: &mut FormatBuffer<'_, [u64; 0]>) -> u32 {
         for word in buffer.words.iter_mut().skip(SAMPLES_WORD) {
             *word = 0;
         }

@@ -10,7 +10,7 @@
 mod description;
 
 use crate::description::{
-    FilledBuffer, Format, Layout, Overflow, RegisteredFormat, DO_MASK, DO_NOTIFY, DO_RESET,
+    Format, FormatBuffer, Layout, Overflow, RegisteredFormat, DO_MASK, DO_NOTIFY, DO_RESET,
     MAX_ENTRY_WORDS, OVERFLOW_NOTIFY, RESTART_ACTIVE,
 };
 use kernel::prelude::*;
@@ -65,12 +65,12 @@ impl Format for Nway {
         })
     }
 
-    fn init(buffer: &mut FilledBuffer<'_, [u64; 0]>, [size, nr, ..]: &Self::Arg) {
+    fn init(buffer: &mut FormatBuffer<'_, [u64; 0]>, [size, nr, ..]: &Self::Arg) {
         buffer.set(NR_WORD, *nr);
         buffer.set(SIZE_WORD, *size);
     }
 
-    fn overflow(buffer: &mut FilledBuffer<'_, [u64; 0]>, o: &Overflow) -> u32 {
+    fn overflow(buffer: &mut FormatBuffer<'_, [u64; 0]>, o: &Overflow) -> u32 {
         let (nr, size) = (buffer.get(NR_WORD), (buffer.get(SIZE_WORD) / 8) as usize);
         buffer.set(LOST_WORD, buffer.get(LOST_WORD).wrapping_add(o.lost));
         let throttled = buffer.get(THROTTLED_WORD).wrapping_add(o.throttled);
@@ -111,7 +111,7 @@ impl Format for Nway {
         notify | DO_MASK
     }
 
-    fn restart(buffer: &mut FilledBuffer<'_, [u64; 0]>) -> u32 {
+    fn restart(buffer: &mut FormatBuffer<'_, [u64; 0]>) -> u32 {
         let (nr, first, full) = (
             buffer.get(NR_WORD),
             buffer.get(FIRST_WORD),

@@ -11,7 +11,7 @@
 mod description;
 
 use crate::description::{
-    FilledBuffer, Format, Layout, Overflow, Part, RegisteredFormat, DO_RESET, DO_WAKE, RING_DUE,
+    Format, FormatBuffer, Layout, Overflow, Part, RegisteredFormat, DO_RESET, DO_WAKE, RING_DUE,
     STACK_OF_KERNEL, STACK_OF_USER,
 };
 use kernel::prelude::*;
@@ -97,7 +97,7 @@ fn layout(arg: &Arg, forced: u32) -> Result<Layout> {
     })
 }
 
-fn init(buffer: &mut FilledBuffer<'_, State>, arg: &Arg, fields: u32) {
+fn init(buffer: &mut FormatBuffer<'_, State>, arg: &Arg, fields: u32) {
     buffer.state.fields = fields;
     buffer.state.max_frames = match parse_ring_config(arg).max_frames {
         0 => MAX_FRAMES_PER_STACK as u32,
@@ -106,7 +106,7 @@ fn init(buffer: &mut FilledBuffer<'_, State>, arg: &Arg, fields: u32) {
 }
 
 #[inline(always)]
-fn overflow(buffer: &mut FilledBuffer<'_, State>, o: &Overflow) -> u32 {
+fn overflow(buffer: &mut FormatBuffer<'_, State>, o: &Overflow) -> u32 {
     let State {
         fields,
         max_frames,
@@ -119,7 +119,7 @@ fn overflow(buffer: &mut FilledBuffer<'_, State>, o: &Overflow) -> u32 {
     }
     let nr = match (*fields, more.get_mut(values.len()..)) {
         (0, _) | (_, None) => 0,
-        (fields, Some(frames)) => o.stack(fields, *max_frames, frames),
+        (fields, Some(frames)) => o.unwind_stacks(fields, *max_frames, frames),
     };
     *ip = o.ip;
     *ids = u64::from(o.pid) | (u64::from(o.tid) << 32);
@@ -150,12 +150,12 @@ macro_rules! format {
                 layout(arg, $flags)
             }
 
-            fn init(buffer: &mut FilledBuffer<'_, State>, $arg: &Arg) {
+            fn init(buffer: &mut FormatBuffer<'_, State>, $arg: &Arg) {
                 init(buffer, $arg, $fields)
             }
 
             #[inline(always)]
-            fn overflow(buffer: &mut FilledBuffer<'_, State>, o: &Overflow) -> u32 {
+            fn overflow(buffer: &mut FormatBuffer<'_, State>, o: &Overflow) -> u32 {
                 overflow(buffer, o)
             }
         }

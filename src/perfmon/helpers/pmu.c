@@ -447,7 +447,8 @@ bool pfm_rdpmc_allow(void)
 	 * If CR4.PCE may be 0 on CPUs that use this address space, make these CPUs leave and
 	 * re-enter the address space, which sets CR4.PCE.
 	 */
-	if (atomic_inc_return(&current->mm->context.perf_rdpmc_allowed) == 1 || !is_rdpmc_enabled()) {
+	if (atomic_inc_return(&current->mm->context.perf_rdpmc_allowed) == 1 ||
+	    !is_rdpmc_enabled()) {
 		/*
 		 * This barrier orders the increment before the read of mm_cpumask(): a CPU
 		 * that enters the mask later sees the increment when it switches to this mm.

@@ -149,7 +149,7 @@ static bool makes_no_progress(struct sample_window *window, const struct pt_regs
  * threads wait for the CPU.
  */
 static __no_kcsan u64 update_starved_ticks(struct sample_window *window, u64 now,
-					  const struct pt_regs *regs)
+					    const struct pt_regs *regs)
 {
 	u64 gone;
 	bool starved;
@@ -237,8 +237,8 @@ __no_kcsan u64 pfm_throttle_time(u64 began, const struct pt_regs *regs)
 	timed_interval = rare ? 1 : MIN_TIMED_SAMPLE_INTERVAL + hash_64(now, RANDOM_INTERVAL_BITS);
 	window->timed_interval = timed_interval;
 	/*
-	 * Pairs with throttle_time() in an NMI on this CPU: throttle_time() decrements
-	 * pfm_timed_sample_in, then pfm_throttle_time() reads @timed_interval.
+	 * Pairs with account_sampling_time() in an NMI on this CPU: account_sampling_time()
+	 * decrements pfm_timed_sample_in, then pfm_throttle_time() reads @timed_interval.
 	 */
 	barrier();
 	this_cpu_write(pfm_timed_sample_in, timed_interval);

@@ -79,7 +79,7 @@ const GLOBAL_CTRL: u64 = 0xc000_0301;
 const GLOBAL_STATUS: u64 = 0xc000_0300;
 const GLOBAL_CLEAR: u64 = 0xc000_0302;
 
-const fn select(name: &'static CStr, address: u64, reserved: u64) -> Register {
+const fn event_select(name: &'static CStr, address: u64, reserved: u64) -> Register {
     Register::control(name, address)
         .enable(EventSelect::ENABLE_MASK)
         .interrupt(EventSelect::INTERRUPT_MASK)
@@ -88,11 +88,11 @@ const fn select(name: &'static CStr, address: u64, reserved: u64) -> Register {
 }
 
 const fn k7_select(name: &'static CStr, n: u64) -> Register {
-    select(name, K7_PERFEVTSEL0 + n, EventSelect::K7_RESERVED)
+    event_select(name, K7_PERFEVTSEL0 + n, EventSelect::K7_RESERVED)
 }
 
 const fn core_select(name: &'static CStr, n: u64) -> Register {
-    select(name, CORE_PERFEVTSEL0 + 2 * n, EventSelect::CORE_RESERVED)
+    event_select(name, CORE_PERFEVTSEL0 + 2 * n, EventSelect::CORE_RESERVED)
 }
 
 const fn k7_counter(name: &'static CStr, n: u32) -> Register {
@@ -140,13 +140,13 @@ const CORE_PMDS: [Register; 6] = [
 ];
 
 /// The generation of the processor's counters.
-enum Kind {
+enum Generation {
     K7,
     Core,
     V2,
 }
 
-fn kind() -> Option<Kind> {
+fn detect_generation() -> Option<Generation> {
     // Hygon's processors have AMD's counters.
     if !matches!(&vendor_string(), b"AuthenticAMD" | b"HygonGenuine") {
         return None;
@@ -154,19 +154,19 @@ fn kind() -> Option<Kind> {
     // CPUID feature PERFCTR_CORE indicates the core extension.
     let features = ExtendedFeaturesEcx::from_raw(read_cpuid_leaf(0x8000_0001, 0).ecx);
     if features.perfctr_core().get() == 0 {
-        return Some(Kind::K7);
+        return Some(Generation::K7);
     }
     let monitoring = MonitoringFeatures::from_raw(read_cpuid_leaf(0x8000_0022, 0).eax);
     Some(match monitoring.perfmon_v2().get() {
-        0 => Kind::Core,
-        _ => Kind::V2,
+        0 => Generation::Core,
+        _ => Generation::V2,
     })
 }
 
 /// Returns the number of this CPU's counters. CPUID reports the number of counters only with
 /// PerfMonV2; on other processors the function returns `usize::MAX`. A virtual machine can have
 /// fewer counters than the processor of its host.
-fn counters() -> usize {
+fn nr_counters() -> usize {
     let leaf = read_cpuid_leaf(0x8000_0022, 0);
     match MonitoringFeatures::from_raw(leaf.eax).perfmon_v2().get() {
         0 => usize::MAX,
@@ -177,7 +177,7 @@ fn counters() -> usize {
 /// Returns whether this CPU has the MSR at `address`.
 extern "C" fn here(address: u64, _: c_uint) -> bool {
     match address.wrapping_sub(CORE_PERFEVTSEL0) {
-        n @ 0..=0xf => ((n / 2) as usize) < counters(),
+        n @ 0..=0xf => ((n / 2) as usize) < nr_counters(),
         _ => true,
     }
 }
@@ -188,15 +188,15 @@ struct Amd {
 
 impl kernel::Module for Amd {
     fn init(module: &'static ThisModule) -> Result<Self> {
-        let (name, tables, global_ctrl) = match kind() {
-            Some(Kind::K7) => (c"amd-k7", (&K7_PMCS[..], &K7_PMDS[..]), 0),
-            Some(Kind::Core) => (c"amd-core", (&CORE_PMCS[..], &CORE_PMDS[..]), 0),
-            Some(Kind::V2) => (c"amd-v2", (&CORE_PMCS[..], &CORE_PMDS[..]), GLOBAL_CTRL),
+        let (name, tables, global_ctrl) = match detect_generation() {
+            Some(Generation::K7) => (c"amd-k7", (&K7_PMCS[..], &K7_PMDS[..]), 0),
+            Some(Generation::Core) => (c"amd-core", (&CORE_PMCS[..], &CORE_PMDS[..]), 0),
+            Some(Generation::V2) => (c"amd-v2", (&CORE_PMCS[..], &CORE_PMDS[..]), GLOBAL_CTRL),
             None => return Err(ENODEV),
         };
         let mut pmu = Pmu::new(name, 0);
         let mut most = 0;
-        cpuid::call_on_each_cpu(&mut || most = counters().max(most));
+        cpuid::call_on_each_cpu_in_turn(&mut || most = nr_counters().max(most));
         let nr = most.min(tables.0.len());
         let rows = |table: &'static [Register]| table.get(..nr).unwrap_or(table);
         pmu.pmcs.extend_from_slice(rows(tables.0), GFP_KERNEL)?;

@@ -76,7 +76,7 @@ impl FixedControl {
 
 bitfield! {
     /// CPUID.0AH:EAX (SDM volume 2, "Architectural Performance Monitoring Leaf").
-    struct LeafEax(u32) {
+    struct PerfmonLeafEax(u32) {
         23:16 width;
         15:8 counters;
         7:0 version;
@@ -85,7 +85,7 @@ bitfield! {
 
 bitfield! {
     /// CPUID.0AH:EDX.
-    struct LeafEdx(u32) {
+    struct PerfmonLeafEdx(u32) {
         12:5 fixed_width;
         4:0 fixed_counters;
     }
@@ -133,14 +133,14 @@ const GLOBAL_CLEAR: u64 = 0x390;
 const RDPMC_FIXED: u32 = 1 << 30;
 /// The last version of architectural performance monitoring whose control registers the kernel can
 /// reserve.
-const LAST_VERSION: u32 = 5;
+const MAX_SUPPORTED_VERSION: u32 = 5;
 /// The logical number of two registers: the PMD (data register) of the first fixed counter, and the
 /// PMC (control register) that all fixed counters share.
 const FIRST_FIXED_NUMBER: usize = 16;
 /// Mask of the fixed counters in [`FIXED_COUNTERS`]; bit n stands for fixed counter n.
 const KNOWN_FIXED_COUNTERS: u32 = 0xf;
 
-const fn select(name: &'static CStr, n: u64) -> Register {
+const fn event_select(name: &'static CStr, n: u64) -> Register {
     Register::control(name, PERFEVTSEL0 + n)
         .enable(EventSelect::ENABLE_MASK)
         .interrupt(EventSelect::INTERRUPT_MASK)
@@ -154,7 +154,7 @@ const fn counter(name: &'static CStr, n: u32) -> Register {
         .pmcs(1 << n)
 }
 
-const fn fixed(name: &'static CStr, n: u32) -> Register {
+const fn fixed_counter(name: &'static CStr, n: u32) -> Register {
     Register::counter(name, FIXED_CTR0 + n as u64, 48)
         .rdpmc(RDPMC_FIXED | n)
         .pmcs(1 << FIRST_FIXED_NUMBER)
@@ -164,14 +164,14 @@ const fn fixed(name: &'static CStr, n: u32) -> Register {
 
 /// Event select registers of architectural perfmon versions 1 to 5. PMC numbers 8 to 15 are unused.
 const EVENT_SELECTS: [Register; 8] = [
-    select(c"IA32_PERFEVTSEL0", 0),
-    select(c"IA32_PERFEVTSEL1", 1),
-    select(c"IA32_PERFEVTSEL2", 2),
-    select(c"IA32_PERFEVTSEL3", 3),
-    select(c"IA32_PERFEVTSEL4", 4),
-    select(c"IA32_PERFEVTSEL5", 5),
-    select(c"IA32_PERFEVTSEL6", 6),
-    select(c"IA32_PERFEVTSEL7", 7),
+    event_select(c"IA32_PERFEVTSEL0", 0),
+    event_select(c"IA32_PERFEVTSEL1", 1),
+    event_select(c"IA32_PERFEVTSEL2", 2),
+    event_select(c"IA32_PERFEVTSEL3", 3),
+    event_select(c"IA32_PERFEVTSEL4", 4),
+    event_select(c"IA32_PERFEVTSEL5", 5),
+    event_select(c"IA32_PERFEVTSEL6", 6),
+    event_select(c"IA32_PERFEVTSEL7", 7),
 ];
 
 const GENERAL_COUNTERS: [Register; 8] = [
@@ -197,16 +197,16 @@ const FIXED_CONTROL: Register = Register::control(c"IA32_FIXED_CTR_CTRL", FIXED_
     ));
 
 const FIXED_COUNTERS: [Register; 4] = [
-    fixed(c"IA32_FIXED_CTR0", 0),
-    fixed(c"IA32_FIXED_CTR1", 1),
-    fixed(c"IA32_FIXED_CTR2", 2),
-    fixed(c"IA32_FIXED_CTR3", 3),
+    fixed_counter(c"IA32_FIXED_CTR0", 0),
+    fixed_counter(c"IA32_FIXED_CTR1", 1),
+    fixed_counter(c"IA32_FIXED_CTR2", 2),
+    fixed_counter(c"IA32_FIXED_CTR3", 3),
 ];
 
 /// Contents of CPUID leaf 0xa of a CPU.
-struct Leaf {
+struct PerfmonLeaf {
     version: u32,
-    counters: usize,
+    nr_counters: usize,
     width: u16,
     /// Mask of the fixed counters that the CPU has; bit n stands for fixed counter n.
     fixed: u32,
@@ -214,20 +214,23 @@ struct Leaf {
 }
 
 /// Reads CPUID leaf 0xa of this CPU. Returns `None` if the counters of this CPU cannot be used.
-fn leaf() -> Option<Leaf> {
+fn read_perfmon_leaf() -> Option<PerfmonLeaf> {
     if vendor_string() != *b"GenuineIntel" || (is_hybrid_processor() && this_cpu_core_type() == 0) {
         return None;
     }
     let leaf = read_cpuid_leaf(0xa, 0);
-    let (eax, edx) = (LeafEax::from_raw(leaf.eax), LeafEdx::from_raw(leaf.edx));
+    let (eax, edx) = (
+        PerfmonLeafEax::from_raw(leaf.eax),
+        PerfmonLeafEdx::from_raw(leaf.edx),
+    );
     let version = eax.version().get();
-    if !(1..=LAST_VERSION).contains(&version) {
+    if !(1..=MAX_SUPPORTED_VERSION).contains(&version) {
         return None;
     }
     let first_fixed = (1 << edx.fixed_counters().get()) - 1;
-    Some(Leaf {
+    Some(PerfmonLeaf {
         version,
-        counters: eax.counters().get() as usize,
+        nr_counters: eax.counters().get() as usize,
         width: eax.width().get() as u16,
         fixed: match version {
             1 => 0,
@@ -238,14 +241,14 @@ fn leaf() -> Option<Leaf> {
     })
 }
 
-impl Leaf {
+impl PerfmonLeaf {
     /// Combines the CPUID leaves 0xa of two CPUs. The combined leaf has each register that `self`
     /// or `other` has, the counter widths of `self`, and the lower of the two versions of
     /// architectural performance monitoring.
-    fn combine(self, other: Leaf) -> Self {
+    fn combine(self, other: PerfmonLeaf) -> Self {
         Self {
             version: self.version.min(other.version),
-            counters: self.counters.max(other.counters),
+            nr_counters: self.nr_counters.max(other.nr_counters),
             fixed: self.fixed | other.fixed,
             ..self
         }
@@ -255,9 +258,11 @@ impl Leaf {
 /// Returns whether this CPU has the MSR at `address`. Also returns false if the MSR is a counter
 /// whose width is not `width`.
 extern "C" fn here(address: u64, width: c_uint) -> bool {
-    let Some(leaf) = leaf() else { return false };
+    let Some(leaf) = read_perfmon_leaf() else {
+        return false;
+    };
     let is = |first: u64, n: u64| address.wrapping_sub(first) < n;
-    let counters = leaf.counters as u64;
+    let counters = leaf.nr_counters as u64;
     if is(PERFEVTSEL0, counters) {
         true
     } else if is(PMC0, counters) {
@@ -290,11 +295,11 @@ fn fixed_control(fixed: u32, any: bool) -> Register {
 
 /// Logs why the counters of the processor cannot be used, unless the processor has no counters.
 fn log_why_counters_unusable() {
-    let version = LeafEax::from_raw(read_cpuid_leaf(0xa, 0).eax)
+    let version = PerfmonLeafEax::from_raw(read_cpuid_leaf(0xa, 0).eax)
         .version()
         .get();
     if vendor_string() != *b"GenuineIntel" || version == 0 {
-    } else if version > LAST_VERSION {
+    } else if version > MAX_SUPPORTED_VERSION {
         pr_info!("architectural perfmon version {} is not supported: its registers cannot be reserved against perf\n", version);
     } else {
         pr_info!(
@@ -310,14 +315,14 @@ struct Intel {
 impl kernel::Module for Intel {
     fn init(module: &'static ThisModule) -> Result<Self> {
         let (mut all, mut any, mut shares_counter_3) = (None, true, false);
-        cpuid::call_on_each_cpu(&mut || {
-            if let Some(leaf) = leaf() {
+        cpuid::call_on_each_cpu_in_turn(&mut || {
+            if let Some(leaf) = read_perfmon_leaf() {
                 shares_counter_3 |=
                     FeaturesEdx::is_counter_3_shared_with_tsx(read_cpuid_leaf(7, 0).edx);
                 any &= leaf.version == 3 || leaf.version == 4;
                 all = Some(match all.take() {
                     None => leaf,
-                    Some(all) => Leaf::combine(all, leaf),
+                    Some(all) => PerfmonLeaf::combine(all, leaf),
                 });
             }
         });
@@ -334,7 +339,7 @@ impl kernel::Module for Intel {
         for n in 0..FIRST_FIXED_NUMBER {
             let (mut pmc, mut pmd) = (Register::UNUSED_ROW, Register::UNUSED_ROW);
             if let (Some(select), Some(counter)) = (EVENT_SELECTS.get(n), GENERAL_COUNTERS.get(n)) {
-                if n < leaf.counters && !(n == 3 && shares_counter_3) {
+                if n < leaf.nr_counters && !(n == 3 && shares_counter_3) {
                     (pmc, pmd) = (*select, *counter);
                     pmd.width = leaf.width;
                     if !any {

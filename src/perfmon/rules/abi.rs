@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::event_sets::SwitchPolicy;
 use crate::register_bitmap::RegisterBitmap;
 use crate::register_map::Scope;
-use crate::registers::SHORT;
+use crate::registers::REGFL_SHORT;
 
 /// `pfarg_ctx.ctx_flags`: the context monitors a CPU instead of a thread.
 pub const FL_SYSTEM_WIDE: u32 = 0x02;
@@ -27,11 +27,11 @@ pub const FORMAT_ARG: usize = 4096;
 pub const VECTOR_MAX: usize = 4096;
 
 /// `PFM_REGFL_OVFL_NOTIFY`: an overflow of the PMD queues a message.
-pub const NOTIFY: u32 = 0x01;
+pub const REGFL_OVFL_NOTIFY: u32 = 0x01;
 /// `PFM_REGFL_RANDOM`: the lengths of the sampling periods of the PMD are random.
-pub const RANDOM: u32 = 0x02;
+pub const REGFL_RANDOM: u32 = 0x02;
 /// Maximum number of PMDs (PMU data registers) that a sample records.
-pub const MAX_VALUES: usize = 64;
+pub const MAX_VALUES_PER_SAMPLE: usize = 64;
 
 /// Actions that a sampling format requests: `PERFMON_DO_*`.
 pub mod action {
@@ -168,13 +168,13 @@ protocols::structures! {
 }
 
 /// `PFM_MSG_OVFL`: PMDs have overflowed, or a ring is due to be read.
-pub const OVFL: u32 = 1;
+pub const MSG_OVFL: u32 = 1;
 /// `PFM_MSG_END`: the thread has exited, the CPU is offline, or a permission was lost.
-pub const END: u32 = 2;
+pub const MSG_END: u32 = 2;
 /// `PFM_MSG_FAULT`: the CPU did not have all registers of the context.
-pub const FAULT: u32 = 3;
+pub const MSG_FAULT: u32 = 3;
 /// `PFM_MSG_EVICTED`: an administrator's context took the registers or the thread.
-pub const EVICTED: u32 = 4;
+pub const MSG_EVICTED: u32 = 4;
 
 protocols::structures! {
     /// `struct perfmon_status`: the state of a context.
@@ -252,7 +252,7 @@ const fn reject_if(wrong: bool, error: Error) -> Result<(), Error> {
 }
 
 /// `FL_SYSTEM_WIDE` excludes `FL_NOTIFY_BLOCK`: the context of a CPU has no thread to block.
-const BLOCKED_CPU: u32 = FL_SYSTEM_WIDE | FL_NOTIFY_BLOCK;
+const EXCLUSIVE_FLAGS: u32 = FL_SYSTEM_WIDE | FL_NOTIFY_BLOCK;
 
 impl Ctx {
     /// Returns the scope that the flags select, or [`Error::Flags`] if flags, core type or reserved
@@ -260,7 +260,7 @@ impl Ctx {
     pub fn scope(&self) -> Result<Scope, Error> {
         reject_if(
             self.ctx_flags & !(FL_SYSTEM_WIDE | FL_OVFL_NO_MSG | FL_NOTIFY_BLOCK | FL_CORE) != 0
-                || self.ctx_flags & BLOCKED_CPU == BLOCKED_CPU
+                || self.ctx_flags & EXCLUSIVE_FLAGS == EXCLUSIVE_FLAGS
                 || (self.ctx_flags & FL_CORE == 0) != (self.ctx_core == 0)
                 || self.ctx_reserved2 != [0; 7],
             Error::Flags,
@@ -281,14 +281,14 @@ impl Pmc {
 
 impl Pmd {
     /// Checks the fields of a write: flags, random mask, reserved fields, and the number of PMDs to
-    /// record. The flag [`SHORT`] is ignored, because a program may write the array that it has
-    /// read.
-    pub fn check(&self) -> Result<(), Error> {
+    /// record. The flag [`REGFL_SHORT`] is ignored, because a program may write the array that it
+    /// has read.
+    pub fn check_write(&self) -> Result<(), Error> {
         self.check_read()?;
         reject_if(
-            self.reg_flags & !(NOTIFY | RANDOM | SHORT) != 0
-                || (self.reg_flags & RANDOM == 0 && self.reg_random_mask != 0)
-                || self.reg_smpl_pmds.count() > MAX_VALUES,
+            self.reg_flags & !(REGFL_OVFL_NOTIFY | REGFL_RANDOM | REGFL_SHORT) != 0
+                || (self.reg_flags & REGFL_RANDOM == 0 && self.reg_random_mask != 0)
+                || self.reg_smpl_pmds.count() > MAX_VALUES_PER_SAMPLE,
             Error::Flags,
         )
     }
@@ -300,7 +300,7 @@ impl Pmd {
 
     /// Returns true if one of the fields for sampling is set, so that overflows must be handled.
     pub fn is_sampling(&self) -> bool {
-        self.reg_flags & !SHORT != 0
+        self.reg_flags & !REGFL_SHORT != 0
             || self.reg_long_reset != 0
             || self.reg_short_reset != 0
             || self.reg_ovfl_switch_cnt != 0

@@ -31,7 +31,7 @@ impl RegisterMask {
     }
 
     /// Returns the union of two sets.
-    pub const fn with(&self, other: &Self) -> Self {
+    pub const fn union(&self, other: &Self) -> Self {
         Self {
             pmcs: self.pmcs | other.pmcs,
             pmds: self.pmds | other.pmds,
@@ -115,7 +115,7 @@ impl RegisterUsers {
     }
 
     /// Returns the registers that a context of the scope `scope` may claim.
-    pub fn available(&self, scope: Scope) -> RegisterMask {
+    pub fn available_registers(&self, scope: Scope) -> RegisterMask {
         let others = self.claimed_by_other_scope(scope);
         RegisterMask {
             pmcs: !others.pmcs,

@@ -26,31 +26,31 @@ pub const MIN_RUN_NS: u64 = 10_000;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SwitchPolicy {
     flags: u32,
-    next: u16,
-    timeout: u64,
+    next_set: u16,
+    timeout_ns: u64,
 }
 
 impl SwitchPolicy {
     /// Creates the switch policy of a set from the arguments of a system call. The timeout is
     /// rounded up to a multiple of `resolution`, the resolution of the timer in nanoseconds.
     /// Returns [`Error::Flags`] if the arguments are invalid.
-    pub fn new(flags: u32, next: u16, timeout: u64, resolution: u64) -> Result<Self, Error> {
+    pub fn new(flags: u32, next_set: u16, timeout_ns: u64, resolution: u64) -> Result<Self, Error> {
         let timed = flags & TIME_SWITCH != 0;
         if flags & !(OVFL_SWITCH | TIME_SWITCH | EXPL_NEXT) != 0
-            || (flags & EXPL_NEXT == 0 && next != 0)
-            || timed == (timeout == 0)
-            || timeout > i64::MAX as u64 / 2
+            || (flags & EXPL_NEXT == 0 && next_set != 0)
+            || timed == (timeout_ns == 0)
+            || timeout_ns > i64::MAX as u64 / 2
         {
             return Err(Error::Flags);
         }
-        let whole = timeout
+        let whole = timeout_ns
             .max(MIN_RUN_NS)
             .checked_next_multiple_of(resolution.max(1));
         Ok(Self {
             flags,
-            next,
-            timeout: match timed {
-                true => whole.unwrap_or(timeout),
+            next_set,
+            timeout_ns: match timed {
+                true => whole.unwrap_or(timeout_ns),
                 false => 0,
             },
         })
@@ -63,14 +63,14 @@ impl SwitchPolicy {
 
     /// Returns the nanoseconds after which a run ends, rounded up to the resolution of the timer; 0
     /// if no timeout ends the run.
-    pub const fn timeout(&self) -> u64 {
-        self.timeout
+    pub const fn timeout_ns(&self) -> u64 {
+        self.timeout_ns
     }
 
     /// Returns the number of the next set if the user has specified it; `None` if the next set is
     /// the one with the next higher number.
-    pub fn next(&self) -> Option<u16> {
-        (self.flags & EXPL_NEXT != 0).then_some(self.next)
+    pub fn next_set(&self) -> Option<u16> {
+        (self.flags & EXPL_NEXT != 0).then_some(self.next_set)
     }
 
     /// Returns true if a timeout ends a run of the set.
@@ -95,7 +95,7 @@ pub fn next_index(
     nr: usize,
     place: impl FnOnce(u16) -> Option<usize>,
 ) -> Result<usize, Error> {
-    match terms.next() {
+    match terms.next_set() {
         Some(next) => place(next).ok_or(Error::NoSet),
         None => Ok(at.wrapping_add(1).checked_rem(nr).unwrap_or(0)),
     }
@@ -113,7 +113,7 @@ pub struct SetRuns {
     pub policy: SwitchPolicy,
     /// PMDs (data registers) whose overflows ended the last run.
     pub ended_by_pmds: PmdSet,
-    runs: u64,
+    nr_runs: u64,
     /// Sum of the durations of all finished runs, in nanoseconds.
     total_ns: u64,
     total_of_squares: u128,
@@ -130,20 +130,20 @@ impl SetRuns {
     /// Records that the context was loaded into a PMU at the time `now`. Returns true if this load
     /// begins a new run of the event set.
     #[inline]
-    pub fn load(&mut self, now: u64) -> bool {
+    pub fn record_load(&mut self, now: u64) -> bool {
         self.loaded_at_ns = Some(now);
         let begins = !self.run_begun;
         if begins {
             self.run_begun = true;
-            self.runs = self.runs.wrapping_add(1);
+            self.nr_runs = self.nr_runs.wrapping_add(1);
         }
         begins
     }
 
     /// Records that the context was removed from the PMU at the time `now`.
     #[inline]
-    pub fn unload(&mut self, now: u64) {
-        self.run_ns = self.elapsed(now);
+    pub fn record_unload(&mut self, now: u64) {
+        self.run_ns = self.run_elapsed_ns(now);
         self.loaded_at_ns = None;
     }
 
@@ -161,7 +161,7 @@ impl SetRuns {
 
     /// Returns the duration of the present run up to `now`, in nanoseconds.
     #[inline]
-    pub fn elapsed(&self, now: u64) -> u64 {
+    pub fn run_elapsed_ns(&self, now: u64) -> u64 {
         let more = self
             .loaded_at_ns
             .map_or(0, |since| now.saturating_sub(since));
@@ -171,20 +171,20 @@ impl SetRuns {
     /// Returns the nanoseconds until the timeout ends the present run; `None` if the set has no
     /// timeout.
     #[inline]
-    pub fn remaining(&self, now: u64) -> Option<u64> {
-        let timeout = self.policy.timeout();
-        (timeout != 0).then(|| timeout.saturating_sub(self.elapsed(now)))
+    pub fn run_remaining_ns(&self, now: u64) -> Option<u64> {
+        let timeout = self.policy.timeout_ns();
+        (timeout != 0).then(|| timeout.saturating_sub(self.run_elapsed_ns(now)))
     }
 
     /// Returns the number of runs that have begun.
-    pub const fn runs(&self) -> u64 {
-        self.runs
+    pub const fn nr_runs(&self) -> u64 {
+        self.nr_runs
     }
 
     /// Returns the sum of the durations of all runs in nanoseconds, and the sum of the squares of
     /// these durations. Both the sum and the sum of squares include the present run up to `now`.
-    pub fn duration(&self, now: u64) -> (u64, u128) {
-        let spent = self.elapsed(now);
+    pub fn duration_totals(&self, now: u64) -> (u64, u128) {
+        let spent = self.run_elapsed_ns(now);
         let squares = self
             .total_of_squares
             .wrapping_add(multiply_to_u128(spent, spent));
@@ -204,7 +204,7 @@ pub struct RunningMoments {
     /// Increment of the PMD in the present run, up to the last time that an overflow reset the PMD.
     /// 0 if no overflow has reset the PMD since the run began or since software set the PMD.
     delta_before_reset: u64,
-    total: u64,
+    total_delta: u64,
     total_of_squares: u128,
     /// Sum, over all finished runs, of the product increment * duration in nanoseconds.
     total_products: u128,
@@ -223,14 +223,14 @@ impl RunningMoments {
 
     /// Records that `value` was written to the PMD. Discards the increment that the PMD had in the
     /// present run before the write.
-    pub fn set(&mut self, value: u64) {
+    pub fn record_write(&mut self, value: u64) {
         self.run_start_value = value;
         self.delta_before_reset = 0;
     }
 
     /// Records that an overflow reset the PMD from `before` to `value`. Keeps the increment that
     /// the PMD had in the present run before the reset.
-    pub fn reset(&mut self, before: u64, value: u64) {
+    pub fn record_reset(&mut self, before: u64, value: u64) {
         self.delta_before_reset = self.run_delta(before);
         self.run_start_value = value;
     }
@@ -243,9 +243,9 @@ impl RunningMoments {
 
     /// Ends a run that lasted `time` nanoseconds. The PMD has the value `value` at the end of the
     /// run.
-    pub fn end(&mut self, value: u64, time: u64) {
-        (self.total, self.total_of_squares, self.total_products) = self.totals(value, time);
-        self.set(value);
+    pub fn end_run(&mut self, value: u64, time: u64) {
+        (self.total_delta, self.total_of_squares, self.total_products) = self.totals(value, time);
+        self.record_write(value);
     }
 
     /// Returns three sums over all runs: of the increments, of their squares, and of their products
@@ -254,7 +254,7 @@ impl RunningMoments {
     pub fn totals(&self, value: u64, time: u64) -> (u64, u128, u128) {
         let counted = self.run_delta(value);
         (
-            self.total.wrapping_add(counted),
+            self.total_delta.wrapping_add(counted),
             self.total_of_squares
                 .wrapping_add(multiply_to_u128(counted, counted)),
             self.total_products

@@ -4,9 +4,10 @@
 
 use core::ops::DerefMut;
 
-use crate::abi::{Message, END, EVICTED, FAULT};
+use crate::abi::{Message, MSG_END, MSG_EVICTED, MSG_FAULT};
 
-/// The number of slots of a queue that are reserved for [`END`], [`FAULT`] and [`EVICTED`].
+/// The number of slots of a queue that are reserved for [`MSG_END`], [`MSG_FAULT`] and
+/// [`MSG_EVICTED`].
 const NR_RESERVED_SLOTS: usize = 2;
 
 /// Returns the number of slots that a queue of the depth `depth` needs. The depth is the number of
@@ -51,10 +52,10 @@ impl<S: DerefMut<Target = [Message]>> MessageQueue<S> {
     }
 
     /// Appends a message. Returns false if the queue is full for this type of message: the last two
-    /// slots are reserved for [`END`], [`FAULT`] and [`EVICTED`].
+    /// slots are reserved for [`MSG_END`], [`MSG_FAULT`] and [`MSG_EVICTED`].
     pub fn push(&mut self, message: &Message) -> bool {
         let reserved = match message.msg_type {
-            END | FAULT | EVICTED => 0,
+            MSG_END | MSG_FAULT | MSG_EVICTED => 0,
             _ => NR_RESERVED_SLOTS,
         };
         if self.nr.saturating_add(reserved) >= self.slots.len() {

@@ -12,7 +12,7 @@
 //! monitored program. The numbers must be used for sampling periods only, because each number can
 //! be computed from the number before it.
 
-use crate::abi::{Pmd, MAX_VALUES, RANDOM};
+use crate::abi::{Pmd, MAX_VALUES_PER_SAMPLE, REGFL_RANDOM};
 use crate::register_bitmap::PmdSet;
 use crate::register_map::{kind, Register, RegisterMap};
 
@@ -23,7 +23,7 @@ pub struct SamplingAttributes {
     pub pmd: u16,
     /// The set that contains only this PMD.
     pub pmd_set: PmdSet,
-    /// Flags of the PMD: [`NOTIFY`](crate::abi::NOTIFY) and [`RANDOM`].
+    /// Flags of the PMD: [`REGFL_OVFL_NOTIFY`](crate::abi::REGFL_OVFL_NOTIFY) and [`REGFL_RANDOM`].
     pub flags: u32,
     /// Value to which `PERFMON_RESTART` resets the PMD.
     pub long_reset: u64,
@@ -33,8 +33,8 @@ pub struct SamplingAttributes {
     pub last_reset: u64,
     /// Other PMDs that an overflow of this PMD also resets.
     pub reset_pmds: PmdSet,
-    values: [u16; MAX_VALUES],
-    nr_values: usize,
+    sample_pmds: [u16; MAX_VALUES_PER_SAMPLE],
+    nr_sample_pmds: usize,
     /// True if a sample records the value of a virtual register. Only the read() function of the
     /// PMU description can read a virtual register.
     pub reads_virtual: bool,
@@ -62,8 +62,8 @@ impl SamplingAttributes {
             short_reset: pmd.reg_short_reset,
             last_reset: pmd.reg_value,
             reset_pmds: PmdSet::default(),
-            values: [0; MAX_VALUES],
-            nr_values: 0,
+            sample_pmds: [0; MAX_VALUES_PER_SAMPLE],
+            nr_sample_pmds: 0,
             reads_virtual: false,
             eventid: pmd.reg_smpl_eventid,
             overflows_per_run: pmd.reg_ovfl_switch_cnt,
@@ -73,21 +73,21 @@ impl SamplingAttributes {
         };
         attr.pmd_set.set(pmd.reg_num);
         pmd.reg_reset_pmds
-            .each(|number| attr.reset_pmds.set(number));
-        pmd.reg_smpl_pmds.each(|number| {
-            if let Some(place) = attr.values.get_mut(attr.nr_values) {
+            .for_each(|number| attr.reset_pmds.set(number));
+        pmd.reg_smpl_pmds.for_each(|number| {
+            if let Some(place) = attr.sample_pmds.get_mut(attr.nr_sample_pmds) {
                 *place = number;
             }
-            attr.reads_virtual |= map.pmd(number).is_some_and(is_virtual);
-            attr.nr_values = attr.nr_values.wrapping_add(1);
+            attr.reads_virtual |= map.pmd(number).is_some_and(is_virtual_non_counter);
+            attr.nr_sample_pmds = attr.nr_sample_pmds.wrapping_add(1);
         });
         attr
     }
 
     /// Returns the PMDs that a sample records, in ascending order.
     #[inline]
-    pub fn values(&self) -> &[u16] {
-        self.values.get(..self.nr_values).unwrap_or(&[])
+    pub fn sample_pmds(&self) -> &[u16] {
+        self.sample_pmds.get(..self.nr_sample_pmds).unwrap_or(&[])
     }
 
     /// Sets the number of overflows that are left until the run of the event set ends. Called when
@@ -119,14 +119,14 @@ impl SamplingAttributes {
     /// `short_reset`. Start values are negative. Random bits are subtracted from the start value,
     /// which makes the period longer.
     #[inline]
-    pub fn next_value(&mut self, long: bool) -> u64 {
+    pub fn next_reset_value(&mut self, long: bool) -> u64 {
         let mut value = if long {
             self.long_reset
         } else {
             self.short_reset
         };
-        if self.flags & RANDOM != 0 {
-            value = value.wrapping_sub(self.random.next() & self.random_mask);
+        if self.flags & REGFL_RANDOM != 0 {
+            value = value.wrapping_sub(self.random.next_62_bits() & self.random_mask);
         }
         self.last_reset = value;
         value
@@ -134,7 +134,7 @@ impl SamplingAttributes {
 }
 
 /// Returns true if the register can be read only by the read() function of its description.
-pub fn is_virtual(register: &Register) -> bool {
+pub fn is_virtual_non_counter(register: &Register) -> bool {
     register.is(kind::VIRTUAL) && !register.is(kind::COUNTER)
 }
 
@@ -193,8 +193,7 @@ impl RandomGenerator {
     /// bits, the result of the next step in the upper 31 bits. Each call makes two steps, so a
     /// caller that uses only the lower 31 bits uses the result of every second step.
     #[inline]
-    #[expect(clippy::should_implement_trait, reason = "the generator is endless")]
-    pub fn next(&mut self) -> u64 {
+    pub fn next_62_bits(&mut self) -> u64 {
         let low = self.step();
         let high = self.step();
         u64::from(low) | (u64::from(high) << 31)

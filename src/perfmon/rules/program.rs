@@ -30,7 +30,7 @@ pub struct Counter {
     /// Mask of the bits of the hardware counter, according to its width.
     pub mask: u64,
     /// True if the PMD has the width of the counter instead of 64 bits.
-    pub no_emul64: bool,
+    pub has_narrow_pmd: bool,
     /// True if the PMD is armed: the PMD samples, and its overflows are handled.
     pub armed: bool,
     /// Value of the hardware counter when it was last started or read.
@@ -43,7 +43,11 @@ impl Counter {
     /// to the overflow needs more than 31 bits, the hardware counter overflows before the PMD.
     #[inline]
     pub(crate) fn arm(&mut self, value: u64) {
-        let shown = if self.no_emul64 { self.mask } else { u64::MAX };
+        let shown = if self.has_narrow_pmd {
+            self.mask
+        } else {
+            u64::MAX
+        };
         // A PMD whose value is 0 overflows only after it has counted through its whole range.
         let left = value.wrapping_neg().wrapping_sub(1) & shown;
         let reach = (self.mask >> 1).min(0x7fff_ffff);
@@ -81,7 +85,7 @@ pub struct VirtualCounter {
 /// Returns the increment of a counter from `start` to `now`, modulo the width that `mask` defines,
 /// and sets `start` to `now`.
 #[inline]
-pub(crate) fn delta(start: &mut u64, now: u64, mask: u64) -> u64 {
+pub(crate) fn take_delta(start: &mut u64, now: u64, mask: u64) -> u64 {
     let moved = now.wrapping_sub(*start) & mask;
     *start = now & mask;
     moved
@@ -96,13 +100,13 @@ pub fn self_page_counters<'a>(
 ) -> impl Iterator<Item = CounterState> + 'a {
     // The self page has only counters whose PMDs have 64 bits. Programs read narrower PMDs by a
     // system call.
-    let wide = counters.iter().filter(|counter| !counter.no_emul64);
+    let wide = counters.iter().filter(|counter| !counter.has_narrow_pmd);
     wide.map(move |counter| CounterState {
         pmd: counter.pmd,
         rdpmc: counter.rdpmc,
         mask: counter.mask,
         start: counter.start,
-        value: value(counter.pmd),
+        pmd_value: value(counter.pmd),
     })
 }
 
@@ -118,7 +122,7 @@ pub struct Program<M: Allocator> {
     pub(crate) nr_virtual_counters: usize,
     /// Bits of the counters in the global control register; some PMUs have no global control
     /// register.
-    pub global: u64,
+    pub global_ctrl_bits: u64,
     /// True if a virtual counter with `follows_thread` set is armed: its overflows are handled.
     pub has_armed_thread_counter: bool,
     /// True if a clock is armed: a timer then has to signal the overflow of the clock.
@@ -130,7 +134,7 @@ impl<M: Allocator> Program<M> {
         self.nr_controls = 0;
         self.nr_counters = 0;
         self.nr_virtual_counters = 0;
-        self.global = 0;
+        self.global_ctrl_bits = 0;
         self.has_armed_thread_counter = false;
         self.has_armed_clock = false;
     }
@@ -188,12 +192,12 @@ impl<M: Allocator> Program<M> {
                 rdpmc: register.rdpmc,
                 pmd,
                 mask: register.mask(),
-                no_emul64: narrow,
+                has_narrow_pmd: narrow,
                 armed,
                 start: 0,
             };
             self.nr_counters = self.nr_counters.wrapping_add(1);
-            self.global |= register.global_bit();
+            self.global_ctrl_bits |= register.global_bit();
         }
     }
 

@@ -45,7 +45,7 @@ impl RegisterBitmap {
     }
 
     /// Calls a function with each register number in the set, in ascending order.
-    pub fn each(&self, mut function: impl FnMut(u16)) {
+    pub fn for_each(&self, mut function: impl FnMut(u16)) {
         let mut first = 0u16;
         for word in &self.0 {
             let mut left = *word;

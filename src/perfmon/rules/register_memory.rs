@@ -76,7 +76,10 @@ fn soft_table_index(number: u16) -> usize {
 
 /// Returns the value of the register `number`; 0 if the arrays have no room for this register.
 #[inline]
-pub(crate) fn value<S: Deref<Target = [u64]>>([hardware, soft]: &[S; 2], number: u16) -> u64 {
+pub(crate) fn register_value<S: Deref<Target = [u64]>>(
+    [hardware, soft]: &[S; 2],
+    number: u16,
+) -> u64 {
     let value = match number < 64 {
         true => hardware.get(usize::from(number)),
         false => soft.get(soft_table_index(number)),
@@ -87,7 +90,7 @@ pub(crate) fn value<S: Deref<Target = [u64]>>([hardware, soft]: &[S; 2], number:
 /// Returns a mutable reference to the value of a register; `None` if the arrays have no room for
 /// the register.
 #[inline]
-pub(crate) fn value_mut<S: DerefMut<Target = [u64]>>(
+pub(crate) fn register_value_mut<S: DerefMut<Target = [u64]>>(
     [hardware, soft]: &mut [S; 2],
     number: u16,
 ) -> Option<&mut u64> {

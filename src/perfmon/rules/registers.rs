@@ -11,19 +11,21 @@
 use crate::allocator::{copy_to_larger_and_swap, Allocator};
 use crate::claims::{claimed_registers, optional_pmds, RegisterMask};
 use crate::error::Error;
-use crate::program::{delta, Counter, Program, VirtualCounter};
+use crate::program::{take_delta, Counter, Program, VirtualCounter};
 use crate::register_bitmap::{PmdSet, RegisterBitmap};
 use crate::register_map::{
     kind, Register, RegisterMap, Scope, FIRST_SOFT_REGISTER, MAX_TABLE_ROWS,
 };
-use crate::register_memory::{value, value_mut, RegisterMemory, RegisterMemorySize};
+use crate::register_memory::{
+    register_value, register_value_mut, RegisterMemory, RegisterMemorySize,
+};
 
 /// `PFM_REGFL_NO_EMUL64`, in `reg_flags` of a PMC: the PMDs that the PMC controls have the width of
 /// their counters instead of 64 bits.
 pub const NO_EMUL64: u32 = 0x04;
 
 /// `PERFMON_REGFL_SHORT`, in `reg_flags` of a PMD: the value of the PMD is incomplete.
-pub const SHORT: u32 = 0x100;
+pub const REGFL_SHORT: u32 = 0x100;
 
 /// Returns the value that a PMC has after a write of `value`, if the write is allowed.
 /// `privileged`: the caller may monitor kernel mode.
@@ -53,48 +55,46 @@ pub fn check_pmc(
 /// has no memory for values.
 #[derive(Default)]
 pub struct Registers<M: Allocator> {
-    pmc_used: RegisterBitmap,
-    pmd_used: RegisterBitmap,
-    /// PMCs that were written with [`NO_EMUL64`], so that the PMDs that these PMCs control have the
-    /// width of their counters instead of 64 bits.
-    no_emul64: RegisterBitmap,
+    used_pmcs: RegisterBitmap,
+    used_pmds: RegisterBitmap,
+    /// PMCs that were written with [`NO_EMUL64`].
+    no_emul64_pmcs: RegisterBitmap,
     /// Armed PMDs: PMDs that sample, so that their overflows are handled.
     armed_pmds: PmdSet,
-    /// Armed PMDs that have overflowed since the last [`Self::take_pending`].
+    /// Armed PMDs that have overflowed since the last [`Self::take_pending_pmds`].
     pending_pmds: PmdSet,
     /// True if sampling is throttled: the counters keep counting, but their overflows are only
     /// noted in `skipped_pmds`.
     throttled: bool,
     /// Armed PMDs that have overflowed while `throttled` was set, since the last
-    /// [`Self::take_skipped`].
+    /// [`Self::take_skipped_pmds`].
     skipped_pmds: PmdSet,
     /// PMDs to which software has written a value since their hardware counters were last started.
     written_pmds: PmdSet,
     /// PMDs whose values are incomplete, because their counters could not be read or did not count.
     incomplete_pmds: PmdSet,
     /// True if at least one PMD has the width of its counter instead of 64 bits.
-    has_no_emul64: bool,
-    /// Number of armed hardware counters that have wrapped since the last [`Self::take_wrapped`].
-    /// Each counter that wraps raises an interrupt.
+    has_narrow_pmds: bool,
+    /// Number of armed hardware counters that have wrapped since the last
+    /// [`Self::take_nr_wrapped`]. Each counter that wraps raises an interrupt.
     nr_wrapped: u32,
     /// Values of the hardware PMCs, and of the soft PMCs.
-    pmc: [M::Slice<u64>; 2],
+    pmc_values: [M::Slice<u64>; 2],
     /// Values of the hardware PMDs, and of the soft PMDs.
-    pmd: [M::Slice<u64>; 2],
+    pmd_values: [M::Slice<u64>; 2],
     /// The program that [`Self::build_program`] has computed from the values.
     pub program: Program<M>,
 }
 
 impl<M: Allocator> Registers<M> {
-    /// Returns the size of the memory that the registers need if `pmcs` and `pmds` are written as
-    /// well.
+    /// Returns the size of the memory that the registers need once `pmcs` and `pmds` are written.
     pub fn memory_needed(
         &self,
         map: &RegisterMap<'_>,
         pmcs: &RegisterBitmap,
         pmds: &RegisterBitmap,
     ) -> RegisterMemorySize {
-        let (mut all_pmcs, mut all_pmds) = (self.pmc_used, self.pmd_used);
+        let (mut all_pmcs, mut all_pmds) = (self.used_pmcs, self.used_pmds);
         all_pmcs.add(pmcs);
         all_pmds.add(pmds);
         let claims = claimed_registers(map, &all_pmcs, &all_pmds);
@@ -121,8 +121,8 @@ impl<M: Allocator> Registers<M> {
     pub fn memory_size(&self) -> RegisterMemorySize {
         let [controls, counters, growths] = self.program.array_lengths();
         RegisterMemorySize {
-            pmcs: self.pmc.each_ref().map(|values| values.len()),
-            pmds: self.pmd.each_ref().map(|values| values.len()),
+            pmcs: self.pmc_values.each_ref().map(|values| values.len()),
+            pmds: self.pmd_values.each_ref().map(|values| values.len()),
             controls,
             counters,
             virtual_counters: growths,
@@ -131,10 +131,9 @@ impl<M: Allocator> Registers<M> {
 
     /// Moves the values to the larger memory in `room`. On return, `room` has the old memory.
     pub fn move_to_larger_memory(&mut self, room: &mut RegisterMemory<M>) {
-        for (old, new) in self.pmc.iter_mut().zip(&mut room.pmcs) {
-            copy_to_larger_and_swap(old, new);
-        }
-        for (old, new) in self.pmd.iter_mut().zip(&mut room.pmds) {
+        let pmcs = self.pmc_values.iter_mut().zip(&mut room.pmcs);
+        let pmds = self.pmd_values.iter_mut().zip(&mut room.pmds);
+        for (old, new) in pmcs.chain(pmds) {
             copy_to_larger_and_swap(old, new);
         }
         self.program.move_to_larger_memory(
@@ -146,28 +145,28 @@ impl<M: Allocator> Registers<M> {
 
     /// Stores the value of a PMC that [`check_pmc`] has returned.
     pub fn set_pmc(&mut self, number: u16, flags: u32, value: u64) {
-        if let Some(place) = value_mut(&mut self.pmc, number) {
+        if let Some(place) = register_value_mut(&mut self.pmc_values, number) {
             *place = value;
-            self.pmc_used.set(number.into());
+            self.used_pmcs.set(number.into());
         }
         match flags & NO_EMUL64 {
-            0 => self.no_emul64.clear(number.into()),
-            _ => self.no_emul64.set(number.into()),
+            0 => self.no_emul64_pmcs.clear(number.into()),
+            _ => self.no_emul64_pmcs.set(number.into()),
         }
     }
 
     /// Stores the value of a PMD. The value of a read-only PMD does not change.
     pub fn set_pmd(&mut self, map: &RegisterMap<'_>, number: u16, value: u64) {
-        self.pmd_used.set(number.into());
+        self.used_pmds.set(number.into());
         match map.pmd(number).is_none_or(|r| r.is(kind::READ_ONLY)) {
-            true => self.set_value(number, self.value(number)),
-            false => self.set_value(number, value),
+            true => self.set_pmd_value(number, self.pmd_value(number)),
+            false => self.set_pmd_value(number, value),
         }
     }
 
     /// Marks PMDs as used, because an overflow of another PMD records or resets them.
     pub fn mark_pmds_used(&mut self, numbers: &RegisterBitmap) {
-        self.pmd_used.add(numbers);
+        self.used_pmds.add(numbers);
     }
 
     /// Arms a PMD, so that its overflows are handled, or disarms the PMD.
@@ -180,20 +179,19 @@ impl<M: Allocator> Registers<M> {
 
     /// Returns the armed PMDs that have overflowed since the last call of this function.
     #[inline]
-    pub fn take_pending(&mut self) -> PmdSet {
+    pub fn take_pending_pmds(&mut self) -> PmdSet {
         core::mem::take(&mut self.pending_pmds)
     }
 
-    /// Returns how many armed hardware counters have wrapped since the last call, and resets the
-    /// number to 0.
+    /// Returns how many armed hardware counters have wrapped since the last call.
     #[inline]
-    pub fn take_wrapped(&mut self) -> u32 {
+    pub fn take_nr_wrapped(&mut self) -> u32 {
         core::mem::take(&mut self.nr_wrapped)
     }
 
-    /// Returns true if a PMD has overflowed since [`Self::take_pending`].
+    /// Returns true if a PMD has overflowed since [`Self::take_pending_pmds`].
     #[inline]
-    pub fn has_pending(&self) -> bool {
+    pub fn has_pending_pmds(&self) -> bool {
         !self.pending_pmds.is_empty()
     }
 
@@ -216,23 +214,22 @@ impl<M: Allocator> Registers<M> {
         self.throttled = held;
     }
 
-    /// Unthrottles sampling. Overflows are handled again after the next [`Self::start_hardware`] or
-    /// [`Self::rearm`].
+    /// Unthrottles sampling. Overflows are handled again after the next
+    /// [`Self::start_hardware_counters`] or [`Self::rearm_hardware_counters`].
     pub fn unthrottle(&mut self) {
         self.throttled = false;
         self.written_pmds.add(&self.armed_pmds);
     }
 
-    /// Returns the PMDs that have overflowed during throttling since the last call of this
-    /// function.
+    /// Returns the PMDs that have overflowed during throttling since the last call.
     #[inline]
-    pub fn take_skipped(&mut self) -> PmdSet {
+    pub fn take_skipped_pmds(&mut self) -> PmdSet {
         core::mem::take(&mut self.skipped_pmds)
     }
 
     /// Returns true if a PMD has overflowed while sampling was throttled.
     #[inline]
-    pub fn has_skipped(&self) -> bool {
+    pub fn has_skipped_pmds(&self) -> bool {
         !self.skipped_pmds.is_empty()
     }
 
@@ -245,19 +242,19 @@ impl<M: Allocator> Registers<M> {
     /// end of the old period. The PMD starts at `value` plus `beyond` modulo the length of the new
     /// period, so that these counts belong to the new period.
     #[inline]
-    pub fn reset(&mut self, number: u16, value: u64, beyond: u64) {
-        if let Some(place) = value_mut(&mut self.pmd, number) {
+    pub fn reset_pmd(&mut self, number: u16, value: u64, beyond: u64) {
+        if let Some(place) = register_value_mut(&mut self.pmd_values, number) {
             let period = value.wrapping_neg();
             *place = value.wrapping_add(beyond.checked_rem(period).unwrap_or(beyond));
             self.written_pmds.set(number);
         }
     }
 
-    /// Begins a new sampling period like [`Self::reset`], for a PMD of 64 bits. After a 64-bit PMD
-    /// has overflowed, its value is the number of counts since the overflow.
+    /// Begins a new sampling period like [`Self::reset_pmd`], for a PMD of 64 bits. After a 64-bit
+    /// PMD has overflowed, its value is the number of counts since the overflow.
     #[inline]
-    pub fn reset_64bit(&mut self, number: u16, value: u64) {
-        if let Some(place) = value_mut(&mut self.pmd, number) {
+    pub fn reset_64bit_pmd(&mut self, number: u16, value: u64) {
+        if let Some(place) = register_value_mut(&mut self.pmd_values, number) {
             let period = value.wrapping_neg();
             // Usually few events were counted since the overflow, and no division is needed.
             if *place >= period {
@@ -271,8 +268,8 @@ impl<M: Allocator> Registers<M> {
     /// Begins a new sampling period of a PMD at `value`. Discards the counts after the end of the
     /// old period, and an overflow that was not handled yet.
     #[inline]
-    pub fn set_value(&mut self, number: u16, value: u64) {
-        if let Some(place) = value_mut(&mut self.pmd, number) {
+    pub fn set_pmd_value(&mut self, number: u16, value: u64) {
+        if let Some(place) = register_value_mut(&mut self.pmd_values, number) {
             *place = value;
             self.written_pmds.set(number);
             self.pending_pmds.clear(number);
@@ -286,10 +283,10 @@ impl<M: Allocator> Registers<M> {
         self.incomplete_pmds.has(number)
     }
 
-    /// Returns [`SHORT`] if the value of a PMD is incomplete, else 0.
+    /// Returns [`REGFL_SHORT`] if the value of a PMD is incomplete, else 0.
     pub fn short_flag_if_incomplete(&self, number: u16) -> u32 {
         match self.is_incomplete(number) {
-            true => SHORT,
+            true => REGFL_SHORT,
             false => 0,
         }
     }
@@ -311,20 +308,16 @@ impl<M: Allocator> Registers<M> {
 
     /// Marks as incomplete the PMDs that count only while the context is in a PMU. Called after the
     /// context's thread ran on a CPU that lacks a register of the event set.
-    pub fn mark_loaded_incomplete(&mut self) {
+    pub fn mark_pmu_bound_incomplete(&mut self) {
         self.mark_hardware_incomplete();
-        for growth in self
-            .program
-            .virtual_counters()
-            .iter()
-            .filter(|g| !g.follows_thread)
-        {
-            self.incomplete_pmds.set(growth.pmd);
+        for growth in self.program.virtual_counters() {
+            if !growth.follows_thread {
+                self.incomplete_pmds.set(growth.pmd);
+            }
         }
     }
 
-    /// Marks the PMDs of hardware counters as incomplete. Called when the increments of the
-    /// counters are unknown.
+    /// Marks the PMDs of hardware counters as incomplete, because their increments are unknown.
     pub fn mark_hardware_incomplete(&mut self) {
         for counter in self.program.counters() {
             self.incomplete_pmds.set(counter.pmd);
@@ -332,37 +325,36 @@ impl<M: Allocator> Registers<M> {
     }
 
     /// Returns the 64-bit value of a PMD, as of the last [`Self::add_hardware_increments`] or
-    /// [`Self::sync_virtual`].
+    /// [`Self::sync_virtual_counters`].
     #[inline]
-    pub fn value(&self, number: u16) -> u64 {
-        value(&self.pmd, number)
+    pub fn pmd_value(&self, number: u16) -> u64 {
+        register_value(&self.pmd_values, number)
     }
 
-    /// Returns the value of a PMD as the user sees it, as of the last
-    /// [`Self::add_hardware_increments`] or [`Self::sync_virtual`].
-    pub fn pmd(&self, map: &RegisterMap<'_>, number: u16) -> u64 {
-        let value = self.value(number);
+    /// Returns the value of a PMD as the user sees it, as current as [`Self::pmd_value`].
+    pub fn pmd_user_value(&self, map: &RegisterMap<'_>, number: u16) -> u64 {
+        let value = self.pmd_value(number);
         match map.pmd(number) {
-            Some(register) if self.is_no_emul64(register, number) => value & register.mask(),
+            Some(register) if self.is_narrow_pmd(register, number) => value & register.mask(),
             _ => value,
         }
     }
 
     /// Returns true if all PMDs have 64 bits.
     #[inline]
-    pub fn is_64bit(&self) -> bool {
-        !self.has_no_emul64
+    pub fn has_only_64bit_pmds(&self) -> bool {
+        !self.has_narrow_pmds
     }
 
     /// Returns true if a PMD has the width of its counter instead of 64 bits.
-    fn is_no_emul64(&self, register: &Register, number: u16) -> bool {
+    fn is_narrow_pmd(&self, register: &Register, number: u16) -> bool {
         // `Register::pmcs` refers to PMCs of the register's own table: the hardware table or the
         // soft table.
         let first = match number {
             FIRST_SOFT_REGISTER.. => usize::from(FIRST_SOFT_REGISTER),
             _ => 0,
         };
-        let narrow = self.no_emul64.0.get(first / 64).copied().unwrap_or(0);
+        let narrow = self.no_emul64_pmcs.0.get(first / 64).copied().unwrap_or(0);
         register.is(kind::NO_64) || register.pmcs & narrow != 0
     }
 
@@ -385,7 +377,7 @@ impl<M: Allocator> Registers<M> {
 
     /// Returns the PMCs and the PMDs that the event set uses, together with the registers `more`.
     fn used_registers_with(&self, more: RegisterMask) -> (RegisterBitmap, RegisterBitmap) {
-        let (mut written, mut asked) = (self.pmc_used, self.pmd_used);
+        let (mut written, mut asked) = (self.used_pmcs, self.used_pmds);
         for (all, more) in [(&mut written, more.pmcs), (&mut asked, more.pmds)] {
             if let Some(first) = all.0.first_mut() {
                 *first |= more;
@@ -398,8 +390,8 @@ impl<M: Allocator> Registers<M> {
     pub fn control_value(&self, map: &RegisterMap<'_>, register: &Register) -> u64 {
         let number = FIRST_SOFT_REGISTER.wrapping_add(register.pmcs.trailing_zeros() as u16);
         match map.pmc(number) {
-            Some(pmc) if !self.pmc_used.has(number.into()) => pmc.reset,
-            Some(_) => value(&self.pmc, number),
+            Some(pmc) if !self.used_pmcs.has(number.into()) => pmc.reset,
+            Some(_) => register_value(&self.pmc_values, number),
             None => 0,
         }
     }
@@ -408,15 +400,14 @@ impl<M: Allocator> Registers<M> {
     /// for the old program.
     pub fn build_program(&mut self, map: &RegisterMap<'_>, scope: Scope) {
         let claims = self.claimed_registers(map, RegisterMask::NONE);
-        let written = self.pmc_used.0.first().copied().unwrap_or(0);
-        let spare = optional_pmds(map, &self.pmd_used);
-        let own = |r: &Register| r.is(kind::NO_64);
-        let rows = [map.hardware.pmds, map.soft.pmds];
-        self.has_no_emul64 = !self.no_emul64.is_empty() || rows.into_iter().flatten().any(own);
+        let written = self.used_pmcs.0.first().copied().unwrap_or(0);
+        let spare = optional_pmds(map, &self.used_pmds);
+        let mut rows = map.hardware.pmds.iter().chain(map.soft.pmds);
+        self.has_narrow_pmds = !self.no_emul64_pmcs.is_empty() || rows.any(|r| r.is(kind::NO_64));
         self.program.clear();
         for (n, register) in map.hardware.pmds.iter().take(MAX_TABLE_ROWS).enumerate() {
             if ((claims.pmds & !spare) >> n) & 1 != 0 {
-                let narrow = self.is_no_emul64(register, n as u16);
+                let narrow = self.is_narrow_pmd(register, n as u16);
                 let armed = self.armed_pmds.has(n as u16);
                 self.program.add_counter(register, n as u16, narrow, armed);
             }
@@ -427,7 +418,7 @@ impl<M: Allocator> Registers<M> {
             if (claims.pmcs >> n) & 1 != 0 && register.exists() {
                 let mut value = match (written >> n) & 1 {
                     0 => register.reset,
-                    _ => value(&self.pmc, n as u16),
+                    _ => register_value(&self.pmc_values, n as u16),
                 };
                 let mut interrupts = 0;
                 for (pmd, counter) in (0..u64::BITS).zip(map.hardware.pmds) {
@@ -435,9 +426,8 @@ impl<M: Allocator> Registers<M> {
                         continue;
                     }
                     if spare.wrapping_shr(pmd) & 1 != 0 {
-                        // The PMC's value enables this counter, but `optional_pmds()` leaves the
-                        // counter out of the event set's program. Mark the counter's PMD as
-                        // incomplete, because events are missing from its value.
+                        // The PMC's value may enable this counter, which the program leaves out
+                        // (`optional_pmds()`). Events are then missing from the PMD's value.
                         if value & counter.enable & register.enable != 0 {
                             self.incomplete_pmds.set(pmd as u16);
                         }
@@ -454,7 +444,7 @@ impl<M: Allocator> Registers<M> {
         }
         for (n, register) in map.soft.pmds.iter().take(MAX_TABLE_ROWS).enumerate() {
             let number = FIRST_SOFT_REGISTER.wrapping_add(n as u16);
-            if register.is(kind::COUNTER) && self.pmd_used.has(number.into()) {
+            if register.is(kind::COUNTER) && self.used_pmds.has(number.into()) {
                 let armed = self.armed_pmds.has(number);
                 let carried = register.is(kind::TASK) && scope == Scope::Thread;
                 self.program.has_armed_thread_counter |= armed && carried;
@@ -472,7 +462,7 @@ impl<M: Allocator> Registers<M> {
         }
     }
 
-    /// Adds the increments of the hardware counters to their PMDs. `now` reads a counter. It returns
+    /// Adds the increments of hardware counters to their PMDs. `now` reads a counter, or returns
     /// `None` if this CPU has no such counter: the PMD becomes incomplete, and the result is false.
     #[inline(always)]
     pub fn add_hardware_increments(
@@ -480,7 +470,7 @@ impl<M: Allocator> Registers<M> {
         mut now: impl FnMut(&Counter) -> Option<u64>,
     ) -> bool {
         let mut all = true;
-        let [values, _] = &mut self.pmd;
+        let [values, _] = &mut self.pmd_values;
         for counter in self.program.counters_mut() {
             let Some(now) = now(counter) else {
                 self.incomplete_pmds.set_hardware(counter.pmd);
@@ -488,14 +478,14 @@ impl<M: Allocator> Registers<M> {
                 continue;
             };
             let start = counter.start;
-            let moved = delta(&mut counter.start, now, counter.mask);
+            let moved = take_delta(&mut counter.start, now, counter.mask);
             if counter.armed && moved > counter.mask.wrapping_sub(start) {
                 self.nr_wrapped = self.nr_wrapped.wrapping_add(1);
             }
             if let Some(value) = values.get_mut(usize::from(counter.pmd)) {
                 let before = *value;
                 *value = before.wrapping_add(moved);
-                let over = match counter.no_emul64 {
+                let over = match counter.has_narrow_pmd {
                     true => (before & counter.mask).wrapping_add(moved) > counter.mask,
                     false => *value < moved,
                 };
@@ -510,21 +500,28 @@ impl<M: Allocator> Registers<M> {
     }
 
     /// Adds the increments of virtual counters to their PMDs. Reads only the counters whose field
-    /// `follows_thread` equals `carried`. The callback `now` returns the present value of a
-    /// counter.
+    /// `follows_thread` equals `carried`. `now` returns the present value of a counter.
     #[inline(always)]
-    pub fn sync_virtual(&mut self, carried: bool, now: impl FnMut(&VirtualCounter) -> u64) {
+    pub fn sync_virtual_counters(
+        &mut self,
+        carried: bool,
+        now: impl FnMut(&VirtualCounter) -> u64,
+    ) {
         if self.program.nr_virtual_counters != 0 {
-            self.sync_virtual_slow(carried, now);
+            self.sync_virtual_counters_slow(carried, now);
         }
     }
 
     #[inline(never)]
-    fn sync_virtual_slow(&mut self, carried: bool, mut now: impl FnMut(&VirtualCounter) -> u64) {
+    fn sync_virtual_counters_slow(
+        &mut self,
+        carried: bool,
+        mut now: impl FnMut(&VirtualCounter) -> u64,
+    ) {
         for growth in self.program.virtual_counters_mut(carried) {
             let now = now(growth);
-            let moved = delta(&mut growth.start, now, growth.mask);
-            if let Some(value) = value_mut(&mut self.pmd, growth.pmd) {
+            let moved = take_delta(&mut growth.start, now, growth.mask);
+            if let Some(value) = register_value_mut(&mut self.pmd_values, growth.pmd) {
                 *value = value.wrapping_add(moved);
                 match *value < moved && self.armed_pmds.has(growth.pmd) {
                     true if self.throttled => self.skipped_pmds.set(growth.pmd),
@@ -538,7 +535,11 @@ impl<M: Allocator> Registers<M> {
     /// Starts the virtual counters whose field `follows_thread` equals `carried`. The start value
     /// of a counter is its present value, which the callback `now` returns.
     #[inline]
-    pub fn start_virtual(&mut self, carried: bool, mut now: impl FnMut(&VirtualCounter) -> u64) {
+    pub fn start_virtual_counters(
+        &mut self,
+        carried: bool,
+        mut now: impl FnMut(&VirtualCounter) -> u64,
+    ) {
         for growth in self.program.virtual_counters_mut(carried) {
             growth.start = now(growth) & growth.mask;
         }
@@ -546,14 +547,13 @@ impl<M: Allocator> Registers<M> {
 
     /// Sets the start values of the hardware counters when a context is loaded. A counter that is
     /// not armed starts at 0. No write is needed for a start at 0, because unused hardware counters
-    /// are 0. An armed counter starts near its overflow; `write` writes the start value of an armed
-    /// counter to the hardware.
+    /// are 0. An armed counter starts near its overflow; `write` writes its start value.
     #[inline]
-    pub fn start_hardware(&mut self, mut write: impl FnMut(&Counter)) {
+    pub fn start_hardware_counters(&mut self, mut write: impl FnMut(&Counter)) {
         for counter in self.program.counters_mut() {
             counter.start = 0;
             if counter.armed && !self.throttled {
-                counter.arm(value(&self.pmd, counter.pmd));
+                counter.arm(register_value(&self.pmd_values, counter.pmd));
                 write(counter);
             }
         }
@@ -563,12 +563,12 @@ impl<M: Allocator> Registers<M> {
     /// Restarts the armed hardware counters that have wrapped or whose PMDs were set. Called while
     /// the context is in the PMU.
     #[inline(always)]
-    pub fn rearm(&mut self, mut write: impl FnMut(&Counter)) {
+    pub fn rearm_hardware_counters(&mut self, mut write: impl FnMut(&Counter)) {
         if self.throttled {
             return;
         }
         let touched = core::mem::take(&mut self.written_pmds);
-        let [values, _] = &self.pmd;
+        let [values, _] = &self.pmd_values;
         for counter in self.program.counters_mut() {
             if counter.armed && (counter.needs_rearm() || touched.has_hardware(counter.pmd)) {
                 let value = values.get(usize::from(counter.pmd)).copied();
@@ -589,7 +589,7 @@ impl<M: Allocator> Registers<M> {
         for carried in [false, true] {
             for growth in self.program.virtual_counters_mut(carried) {
                 if growth.is_clock && self.armed_pmds.has(growth.pmd) {
-                    let value = value(&self.pmd, growth.pmd);
+                    let value = register_value(&self.pmd_values, growth.pmd);
                     let left = value.wrapping_neg().wrapping_sub(1).saturating_add(1);
                     least = Some(least.map_or(left, |l: u64| l.min(left)));
                 }

@@ -35,7 +35,7 @@ impl Default for IrqTimeStart {
 pub struct Cpu {
     pub(super) seqcount: SeqCount,
     /// The number of the CPU, plus 1.
-    number: Word,
+    number_plus_1: Word,
     /// The mode: `USER`, `SYSTEM`, `KERNEL` or `IDLE`.
     pub(super) mode: Word,
     /// The ticks of the present run, without interrupts, before the current interval of system time
@@ -45,11 +45,11 @@ pub struct Cpu {
     run_start: Word,
     /// Bits 1 to 63 hold the interrupt time at the beginning of the present run, and bit 0 is 0.
     /// This word is equal to `irq_time` as long as no interrupt has taken time during the run.
-    run_irq_time: IrqTimeStart,
+    irq_time_at_run_start: IrqTimeStart,
     /// The value of `irq_count` when the present run began.
-    pub(super) run_irq_count: Word,
+    pub(super) irq_count_at_run_start: Word,
     /// Ticks of finished runs, including those of the idle task.
-    total: Word,
+    finished_run_ticks: Word,
     /// Ticks of system time. An interval of system time is added at its end or at a switch.
     pub(super) system: Word,
     /// Ticks of finished runs of the idle task.
@@ -75,29 +75,28 @@ pub struct Cpu {
     pub(super) hardirq_depth: Word,
     /// The running softirq. The low 32 bits hold the softirq's number + 1, or 0 if no softirq is
     /// running. Bit 32 is set if the time of the softirq counts as interrupt time.
-    pub(super) softirq: Word,
+    pub(super) running_softirq: Word,
     /// Time at which the running softirq began.
     pub(super) softirq_start: Word,
     /// Total time of hard interrupts up to the beginning of the running softirq.
-    pub(super) softirq_hardirq_time: Word,
+    pub(super) hardirq_time_at_softirq_start: Word,
     /// Time of each softirq.
     pub(super) softirq_time: [Word; NR_SOFTIRQS],
     /// Number of times that each softirq ran.
     pub(super) softirq_count: [Word; NR_SOFTIRQS],
     /// Time at which the machine was last suspended.
-    suspend_time: Word,
+    suspend_start: Word,
 }
 
 /// The kernel's numbers of the softirqs that `/proc/rawsysppa` lists: HI, TASKLET, TIMER, NET_TX,
 /// NET_RX.
 const LISTED_SOFTIRQS: [usize; 5] = [0, 6, 1, 2, 3];
 
-/// Ticks of a run: `own_ticks` counts ticks outside of interrupts, `interrupts` ticks in
-/// interrupts.
+/// Ticks of a run: `own_ticks` counts ticks outside of interrupts, `irq_ticks` ticks in interrupts.
 #[derive(Clone, Copy)]
 pub(super) struct RunTime {
     pub(super) own_ticks: u64,
-    pub(super) interrupts: u64,
+    pub(super) irq_ticks: u64,
 }
 
 /// Returns the difference of two times, or 0 if the difference is negative. Negative differences
@@ -114,7 +113,7 @@ impl Cpu {
     /// Creates the accounting state of the CPU with the number `cpu`.
     pub fn new(cpu: u32) -> Self {
         Self {
-            number: Word::new(u64::from(cpu).wrapping_add(1)),
+            number_plus_1: Word::new(u64::from(cpu).wrapping_add(1)),
             ..Self::default()
         }
     }
@@ -122,11 +121,13 @@ impl Cpu {
     /// Returns the ticks of the present run up to `now`; `total` is the interrupt time at `now`.
     #[inline(always)]
     pub(super) fn run_time(&self, now: u64, total: u64) -> RunTime {
-        let interrupts =
-            saturating_time_diff(total.wrapping_shl(1), self.run_irq_time.0.load_relaxed()) >> 1;
+        let irq_ticks = saturating_time_diff(
+            total.wrapping_shl(1),
+            self.irq_time_at_run_start.0.load_relaxed(),
+        ) >> 1;
         RunTime {
-            own_ticks: self.own_time(now, interrupts),
-            interrupts,
+            own_ticks: self.own_time(now, irq_ticks),
+            irq_ticks,
         }
     }
 
@@ -173,8 +174,10 @@ impl Cpu {
     #[inline(always)]
     fn start_run_irqs(&self, now: u64) {
         let total = self.irq_time.total(now);
-        self.run_irq_time.0.store_relaxed(total.wrapping_shl(1));
-        self.run_irq_count
+        self.irq_time_at_run_start
+            .0
+            .store_relaxed(total.wrapping_shl(1));
+        self.irq_count_at_run_start
             .store_relaxed(self.irq_count.load_relaxed());
     }
 
@@ -186,7 +189,7 @@ impl Cpu {
     /// Records the time at which the machine is suspended. Called on the last CPU that is online,
     /// outside of interrupts, with interrupts off.
     pub fn suspend(&self, now: u64) {
-        self.suspend_time.store_relaxed(now);
+        self.suspend_start.store_relaxed(now);
     }
 
     /// Moves the start of the present run forward, so that the run does not include the time since
@@ -196,7 +199,7 @@ impl Cpu {
         if run == 0 {
             return;
         }
-        let elapsed = saturating_time_diff(self.suspend_time.load_relaxed(), run);
+        let elapsed = saturating_time_diff(self.suspend_start.load_relaxed(), run);
         self.seqcount.write_begin();
         self.run_start
             .store_relaxed(now.saturating_sub(elapsed).max(1));
@@ -206,7 +209,7 @@ impl Cpu {
     /// Accounts the last run of an offline CPU. No probe accounts the last run, because the kernel
     /// does not report the last switches to the idle task on a CPU that goes offline. Called on
     /// another CPU, after the offline CPU has stopped executing.
-    pub fn finish_offline<V: Values>(&self, last: Option<&Task<V>>, now: u64) {
+    pub fn account_last_run<V: Values>(&self, last: Option<&Task<V>>, now: u64) {
         self.set_offline(true);
         self.begin_switch();
         let bounds = LatencyBounds::default();
@@ -231,7 +234,7 @@ impl Cpu {
     /// the interrupt for the task of a later run.
     #[inline(always)]
     pub fn uninterrupted_run_ticks(&self, now: u64) -> Option<u64> {
-        match self.irq_time.0.load_relaxed() == self.run_irq_time.0.load_relaxed() {
+        match self.irq_time.0.load_relaxed() == self.irq_time_at_run_start.0.load_relaxed() {
             true => now.checked_sub(self.run_start.load_relaxed()),
             false => None,
         }
@@ -280,7 +283,7 @@ impl Cpu {
             task.seqcount.write_end();
         }
         let mode = match next {
-            Some(task) => task.switch_in(&self.number, bounds, now),
+            Some(task) => task.switch_in(&self.number_plus_1, bounds, now),
             None if next_idle() => IDLE,
             None => USER,
         };
@@ -295,7 +298,7 @@ impl Cpu {
     /// continues, `USER`, `SYSTEM` or `KERNEL`, and the unfinished system time of the task.
     #[inline(always)]
     fn end_run(&self, own: u64) -> (u64, u64) {
-        add(&self.total, own);
+        add(&self.finished_run_ticks, own);
         match self.mode.load_relaxed() {
             USER => (USER, 0),
             mode if is_system(mode) => {
@@ -306,7 +309,7 @@ impl Cpu {
             _ => {
                 match self.offline.load_relaxed() {
                     0 => add(&self.idle, own),
-                    _ => add(&self.total, own.wrapping_neg()),
+                    _ => add(&self.finished_run_ticks, own.wrapping_neg()),
                 }
                 (USER, 0)
             }
@@ -318,9 +321,9 @@ impl Cpu {
     /// run, in ticks.
     #[inline(always)]
     fn account_irqs<V: Values>(&self, task: Option<&Task<V>>, now: u64) -> u64 {
-        let interrupts = self.run_time(now, self.irq_time.total(now)).interrupts;
+        let interrupts = self.run_time(now, self.irq_time.total(now)).irq_ticks;
         let count = self.irq_count.load_relaxed();
-        let count = count.wrapping_sub(self.run_irq_count.load_relaxed());
+        let count = count.wrapping_sub(self.irq_count_at_run_start.load_relaxed());
         self.start_run_irqs(now);
         if let Some(task) = task {
             task.add(value::INTERRUPTS, interrupts);
@@ -338,11 +341,11 @@ impl Cpu {
         let own = self.own_time(now, interrupts);
         let (_, system) = self.end_run(own);
         if let Some(old) = old {
-            old.stop_running(own, system);
+            old.detach_running(own, system);
         }
         match (old, new) {
-            (None, Some(new)) => new.attach_running(&self.number, now),
-            (Some(old), Some(new)) => new.continue_running(&self.number, old),
+            (None, Some(new)) => new.attach_running(&self.number_plus_1, now),
+            (Some(old), Some(new)) => new.continue_running(&self.number_plus_1, old),
             _ => {}
         }
         self.own_ticks_at_mode_start.store_relaxed(0);
@@ -352,7 +355,7 @@ impl Cpu {
 
     /// Records that `task` is already running on this CPU. Interrupts off.
     pub fn attach_running<V: Values>(&self, task: &Task<V>, now: u64) {
-        task.attach_running(&self.number, now);
+        task.attach_running(&self.number_plus_1, now);
     }
 
     /// Accounts the end of a scheduler call that chose `task`. `other` is true if the scheduler
@@ -380,7 +383,7 @@ impl Cpu {
             let (now, total) = self.stable_irq_time(&clock)?;
             let own = self.run_time(now, total).own_ticks;
             let mut idle = self.idle.load_relaxed();
-            let mut busy = self.total.load_relaxed().wrapping_sub(idle);
+            let mut busy = self.finished_run_ticks.load_relaxed().wrapping_sub(idle);
             let mut system = self.system.load_relaxed();
             match self.stable_mode()? {
                 IDLE if online && self.offline.load_relaxed() == 0 => idle = idle.wrapping_add(own),

@@ -131,17 +131,17 @@ impl Cpu {
         // Bit 32 keeps `!own` for `softirq_exit()`, where `own` could differ: `own` depends on the
         // record of the current task, which may be replaced before the softirq ends.
         let ours = u64::from(!own).wrapping_shl(32);
-        self.softirq
+        self.running_softirq
             .store_relaxed(number.wrapping_add(1) as u64 | ours);
         let (now, hard) = self.hardirq_time.now_and_total(&clock);
         self.softirq_start.store_relaxed(now);
-        self.softirq_hardirq_time.store_relaxed(hard);
+        self.hardirq_time_at_softirq_start.store_relaxed(hard);
     }
 
     /// Accounts the end of a softirq.
     #[inline]
     pub fn softirq_exit(&self, clock: impl Fn() -> u64) {
-        let on = self.softirq.load_relaxed();
+        let on = self.running_softirq.load_relaxed();
         let number = (on as u32 as usize).wrapping_sub(1);
         let words = (
             self.softirq_time.get(number),
@@ -149,14 +149,16 @@ impl Cpu {
         );
         if let (Some(time), Some(count)) = words {
             let (now, hard) = self.hardirq_time.now_and_total(&clock);
-            let inside =
-                saturating_time_diff_63_bits(hard, self.softirq_hardirq_time.load_relaxed());
+            let inside = saturating_time_diff_63_bits(
+                hard,
+                self.hardirq_time_at_softirq_start.load_relaxed(),
+            );
             add(
                 time,
                 saturating_time_diff(now, self.softirq_start.load_relaxed().wrapping_add(inside)),
             );
             add(count, 1);
-            self.softirq.store_relaxed(0);
+            self.running_softirq.store_relaxed(0);
         }
         if on >> 32 != 0 {
             self.try_toggle_softirq_time(&clock, 1);

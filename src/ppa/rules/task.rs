@@ -66,7 +66,7 @@ pub struct Task<V> {
     /// the task does not wait.
     pub(super) wait_start: Word,
     /// Ticks that the task waited for a CPU after it was preempted or its time slice was over.
-    pub(super) runq: Word,
+    pub(super) runq_wait_ticks: Word,
     /// Time at which the accounting of the task began.
     pub(super) began: Word,
     /// Time at which the accounting of the task ended; 0 while the task is accounted.
@@ -87,7 +87,7 @@ pub struct Task<V> {
 
 /// Reason of a wait for a CPU, in the two low bits of `wait_start`: the task was preempted, or its
 /// time slice was over.
-pub(super) const MODULE_READY: u64 = 1;
+pub(super) const WAIT_REASON_RUNNABLE: u64 = 1;
 /// Reason of a wait: a wakeup came before the task was switched out. The task may still go to
 /// sleep.
 const WAIT_REASON_MAYBE_WOKEN: u64 = 2;
@@ -127,7 +127,7 @@ impl<V: Values> Task<V> {
             last_cpu_plus_1: Word::new(0),
             mode: Word::new(USER),
             wait_start: Word::new(0),
-            runq: Word::new(0),
+            runq_wait_ticks: Word::new(0),
             began: Word::new(0),
             ended: Word::new(0),
             cpus_per_group: NonZeroU32::new(scaling).unwrap_or(NonZeroU32::MIN),
@@ -215,7 +215,7 @@ impl<V: Values> Task<V> {
 
     /// Returns the ticks from the beginning of the task's accounting to its end, or to `now` if it
     /// has not ended.
-    pub(super) fn counted(&self, now: u64) -> u64 {
+    pub(super) fn counted_ticks(&self, now: u64) -> u64 {
         let end = match self.ended.load_relaxed() {
             0 => now,
             ended => ended,
@@ -225,7 +225,7 @@ impl<V: Values> Task<V> {
 
     /// Copies the last CPU, the mode and `wait_start` from `old`, the record that `self` will
     /// replace. Returns the new `wait_start` for [`recopy_wait_start`](Self::recopy_wait_start).
-    pub fn copy_wait_start(&self, old: &Self) -> u64 {
+    pub fn copy_cpu_mode_and_wait_start(&self, old: &Self) -> u64 {
         match old.last_cpu_plus_1.load_relaxed() {
             0 => {}
             number => self.set_last_cpu(number),
@@ -242,9 +242,9 @@ impl<V: Values> Task<V> {
     }
 
     /// Copies `wait_start` from `old` again if it has changed since
-    /// [`copy_wait_start`](Self::copy_wait_start) returned `copied`. No CPU uses `old` any more. If
-    /// the task was switched in with the new record, its wait is over, and `wait_start` is not
-    /// copied.
+    /// [`copy_cpu_mode_and_wait_start`](Self::copy_cpu_mode_and_wait_start) returned `copied`. No
+    /// CPU uses `old` any more. If the task was switched in with the new record, its wait is over,
+    /// and `wait_start` is not copied.
     pub fn recopy_wait_start(&self, copied: u64, old: &Self) {
         let since = old.wait_start.load_relaxed();
         if since == copied || !self.seqcount.has_no_writes() {
@@ -278,7 +278,7 @@ impl<V: Values> Task<V> {
     /// Ends the use of this record by the CPU on which the task keeps running. `own` is the time of
     /// the run minus the time of interrupts. `system` is the system time that was not yet added to
     /// the task's values.
-    pub(super) fn stop_running(&self, own: u64, system: u64) {
+    pub(super) fn detach_running(&self, own: u64, system: u64) {
         self.seqcount.write_begin();
         self.running_cpu_plus_1.store_relaxed(0);
         if let Some(values) = self.group_values() {
@@ -313,7 +313,8 @@ impl<V: Values> Task<V> {
             add(&values[why], 1);
         }
         if leave != SwitchReason::Blocked {
-            self.wait_start.store_relaxed(stamp(now, MODULE_READY));
+            self.wait_start
+                .store_relaxed(stamp(now, WAIT_REASON_RUNNABLE));
         }
     }
 
@@ -344,7 +345,7 @@ impl<V: Values> Task<V> {
                 }
             }
         } else if since != 0 {
-            add(&self.runq, ticks_since(now, since));
+            add(&self.runq_wait_ticks, ticks_since(now, since));
         }
         self.wait_start.store_relaxed(0);
         self.set_cpu(cpu);
@@ -359,7 +360,7 @@ impl<V: Values> Task<V> {
     /// wait begins at the last wakeup, which has set `wait_start`.
     #[inline(always)]
     pub fn wake(&self, now: u64) {
-        if self.wait_start.load_relaxed() & 3 != MODULE_READY {
+        if self.wait_start.load_relaxed() & 3 != WAIT_REASON_RUNNABLE {
             let why = match self.running_cpu_plus_1.load_relaxed() {
                 0 => WAIT_REASON_WOKEN,
                 _ => WAIT_REASON_MAYBE_WOKEN,

@@ -13,11 +13,11 @@ use super::values::{add, NR_LATENCIES, NR_SIGNALS, NR_VALUES};
 use protocols::sync::Word;
 
 /// The sums of the earlier records of a task. The words are written once, by
-/// [`append`](Self::append), while the caller excludes readers.
+/// [`add_record`](Self::add_record), while the caller excludes readers.
 pub struct TaskHistory<V> {
-    runq: Word,
+    runq_wait_ticks: Word,
     /// Ticks during which the task was accounted.
-    counted: Word,
+    counted_ticks: Word,
     latencies: [Word; NR_LATENCIES],
     signals: [Word; NR_SIGNALS],
     /// Number of CPUs per group.
@@ -29,8 +29,8 @@ impl<V: Values> TaskHistory<V> {
     /// Creates an empty history. `values` has [`NR_VALUES`] zeros for each group of `scaling` CPUs.
     pub fn new(values: V, scaling: u32) -> Self {
         Self {
-            runq: Word::new(0),
-            counted: Word::new(0),
+            runq_wait_ticks: Word::new(0),
+            counted_ticks: Word::new(0),
             latencies: from_fn(|_| Word::new(0)),
             signals: from_fn(|_| Word::new(0)),
             cpus_per_group: NonZeroU32::new(scaling).unwrap_or(NonZeroU32::MIN),
@@ -44,15 +44,15 @@ impl<V: Values> TaskHistory<V> {
     /// The record and the history may divide the CPUs into groups of different sizes. All values of
     /// a group of the record are added to one group of the history: the group that contains the
     /// first CPU of the record's group.
-    pub fn append(&self, record: &Task<V>, older: Option<&Self>) {
-        add(&self.runq, record.runq.load_relaxed());
-        add(&self.counted, record.counted(0));
+    pub fn add_record(&self, record: &Task<V>, older: Option<&Self>) {
+        add(&self.runq_wait_ticks, record.runq_wait_ticks.load_relaxed());
+        add(&self.counted_ticks, record.counted_ticks(0));
         add_words(&self.latencies, &record.latencies);
         add_words(&self.signals, &record.signals);
         self.add_values_of_groups(record.all_group_values(), record.cpus_per_group);
         if let Some(older) = older {
-            add(&self.runq, older.runq.load_relaxed());
-            add(&self.counted, older.counted.load_relaxed());
+            add(&self.runq_wait_ticks, older.runq_wait_ticks.load_relaxed());
+            add(&self.counted_ticks, older.counted_ticks.load_relaxed());
             add_words(&self.latencies, &older.latencies);
             add_words(&self.signals, &older.signals);
             let groups = older.values.chunks_exact(NR_VALUES);
@@ -78,8 +78,12 @@ impl<V: Values> TaskHistory<V> {
 
     /// Adds the history to the values that were read from the present record of the task.
     pub fn add_to_snapshot(&self, read: &mut TaskSnapshot, groups: &mut [[u64; NR_VALUES]]) {
-        read.runq = read.runq.wrapping_add(self.runq.load_relaxed());
-        read.counted = read.counted.wrapping_add(self.counted.load_relaxed());
+        read.runq_wait_ticks = read
+            .runq_wait_ticks
+            .wrapping_add(self.runq_wait_ticks.load_relaxed());
+        read.counted_ticks = read
+            .counted_ticks
+            .wrapping_add(self.counted_ticks.load_relaxed());
         for (to, word) in read.latencies.iter_mut().zip(&self.latencies) {
             *to = to.wrapping_add(word.load_relaxed());
         }

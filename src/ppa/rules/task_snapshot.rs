@@ -6,7 +6,7 @@ use core::array::from_fn;
 
 use super::cpu::Cpu;
 use super::seqcount::retry_read;
-use super::task::{ticks_since, Task, Values, MODULE_READY, WAIT_REASON_WOKEN};
+use super::task::{ticks_since, Task, Values, WAIT_REASON_RUNNABLE, WAIT_REASON_WOKEN};
 use super::values::{is_system, value, NR_LATENCIES, NR_VALUES};
 use protocols::sync::{fence_acquire, Word};
 
@@ -22,10 +22,10 @@ pub struct TaskSnapshot {
     /// The values of the task. Each value is the sum over all groups of CPUs.
     pub values: [u64; NR_VALUES],
     /// Ticks that the task waited for a CPU after it was preempted or its time slice was over.
-    pub runq: u64,
+    pub runq_wait_ticks: u64,
     /// Ticks from the beginning to the end of the task's accounting, or until now if the accounting
     /// has not ended.
-    pub counted: u64,
+    pub counted_ticks: u64,
     /// Number of wakeups for each histogram class of wakeup latency.
     pub latencies: [u64; NR_LATENCIES],
     /// The CPU that ran the task last.
@@ -114,13 +114,13 @@ impl<V: Values> Task<V> {
         };
         let mut read = TaskSnapshot {
             values: [0; NR_VALUES],
-            runq: self.runq.load_relaxed(),
-            counted: 0,
+            runq_wait_ticks: self.runq_wait_ticks.load_relaxed(),
+            counted_ticks: 0,
             latencies: [0; NR_LATENCIES],
             cpu: (self.last_cpu_plus_1.load_relaxed() as u32).saturating_sub(1),
             running: on != 0,
         };
-        read.counted = self.counted(now);
+        read.counted_ticks = self.counted_ticks(now);
         for (to, word) in read.latencies.iter_mut().zip(&self.latencies) {
             *to = word.load_relaxed();
         }
@@ -141,9 +141,10 @@ impl<V: Values> Task<V> {
                     .own_ticks
                     .saturating_sub(cpu.own_ticks_at_mode_start.load_relaxed());
             }
-            more[value::INTERRUPTS] = turn.interrupts;
+            more[value::INTERRUPTS] = turn.irq_ticks;
             let count = cpu.irq_count.load_relaxed();
-            more[value::INTERRUPT_COUNT] = count.wrapping_sub(cpu.run_irq_count.load_relaxed());
+            more[value::INTERRUPT_COUNT] =
+                count.wrapping_sub(cpu.irq_count_at_run_start.load_relaxed());
             self.add_run_or_wait_in_progress(&mut read, apart, &more);
         }
         // A task that does not run and has not ended may be waiting for a CPU.
@@ -156,7 +157,9 @@ impl<V: Values> Task<V> {
                     more[value::LATENCY] = waits;
                     self.add_run_or_wait_in_progress(&mut read, apart, &more);
                 }
-                MODULE_READY => read.runq = read.runq.wrapping_add(waits),
+                WAIT_REASON_RUNNABLE => {
+                    read.runq_wait_ticks = read.runq_wait_ticks.wrapping_add(waits)
+                }
                 _ => {}
             }
         }

@@ -57,12 +57,12 @@ impl FilterMemory for [Word] {
 /// class. The time of a match is at most proportional to the product of the lengths of pattern and
 /// text.
 pub fn matches_glob(pattern: &[u8], text: &[u8]) -> bool {
-    matches(pattern, 0, pattern.len(), text)
+    matches_glob_in_memory(pattern, 0, pattern.len(), text)
 }
 
 /// Matches `text` like [`matches_glob`]. The pattern is at the offsets `from` to `to` of memory
 /// that may change at the same time.
-pub(super) fn matches<S: FilterMemory + ?Sized>(
+pub(super) fn matches_glob_in_memory<S: FilterMemory + ?Sized>(
     source: &S,
     from: usize,
     to: usize,
@@ -119,7 +119,7 @@ fn match_one_byte<S: FilterMemory + ?Sized>(
     match source.byte(at) {
         b'?' => Some(next),
         b'\\' if next < to => (source.byte(next) == byte).then_some(next.wrapping_add(1)),
-        b'[' => match class(source, next, to, byte) {
+        b'[' => match match_class(source, next, to, byte) {
             Some((behind, true)) => Some(behind),
             Some((_, false)) => None,
             None => (byte == b'[').then_some(next),
@@ -131,7 +131,7 @@ fn match_one_byte<S: FilterMemory + ?Sized>(
 /// Parses the character class that begins with the `[` before the offset `at`. Returns the offset
 /// behind the class, and whether the class contains the byte. Returns `None` if the class has no
 /// end.
-fn class<S: FilterMemory + ?Sized>(
+fn match_class<S: FilterMemory + ?Sized>(
     source: &S,
     at: usize,
     to: usize,

@@ -134,7 +134,7 @@ def main():
     release = ".".join(sys.argv[3].split(".")[:2])
     print("//! The constraints of Intel processors. tests/host/constraints.sh made this file from perf's")
     print(f"//! arch/x86/events/intel/core.c in Linux {release}.\n")
-    print("use super::{extra, rule, CounterRule, ExtraMsr, Model};")
+    print("use super::{extra_msr, rule, CounterRule, ExtraMsr, Model};")
     for name, rules in tables.items():
         if ("rules", name) in used:
             print(f"\nstatic {name.upper()}: [CounterRule; {len(rules)}] = [")
@@ -144,7 +144,7 @@ def main():
     for name, codes in extras.items():
         if ("extras", name) in used:
             head = f"static {name.upper()}_EXTRA: [ExtraMsr; {len(codes)}] = ["
-            items = [f'extra({code:#x}, "{register}")' for code, register in codes]
+            items = [f'extra_msr({code:#x}, "{register}")' for code, register in codes]
             line = head + ", ".join(items) + "];"
             # Break the line where rustfmt would break it.
             if len(line) > 100:

@@ -48,17 +48,17 @@ pub struct CheckedBar {
 impl CheckedBar {
     /// Combines the results of one bar in two boots of a guest. The combined verdict is valid only
     /// if both boots have the same verdict.
-    fn combine_with_second_boot(self, again: Self) -> Self {
-        let verdict = match (self.verdict, again.verdict) {
+    fn combine_with_second_boot(self, second_boot: Self) -> Self {
+        let verdict = match (self.verdict, second_boot.verdict) {
             (first, second) if first == second => first,
             (Verdict::NotMeasured, _) => Verdict::NotMeasured,
             _ => Verdict::DoesNotCount,
         };
-        let result_text = match self.result_text == again.result_text {
+        let result_text = match self.result_text == second_boot.result_text {
             true => self.result_text,
             false => format!(
                 "{}; in the second boot {}",
-                self.result_text, again.result_text
+                self.result_text, second_boot.result_text
             ),
         };
         Self {
@@ -92,19 +92,20 @@ pub struct MeasuredParts {
 }
 
 /// Returns the bars (limits with results and verdicts) of the parts of the benchmark that were run.
-/// `again` has the results of the guests' second boot, if there was a second boot. The tests of the
-/// machine code, whose results are in `results`, belong to both boots.
+/// `second_boot` has the results of the guests' second boot, if there was a second boot. The tests
+/// of the machine code, whose results are in `results`, belong to both boots.
 pub fn check_bars(
     results: &Results,
-    again: Option<&Results>,
+    second_boot: Option<&Results>,
     parts: MeasuredParts,
 ) -> Vec<CheckedBar> {
     let check = |bar: &Bar| {
         let first = bar.check_results(results, &results.machine_code_tests);
-        match (&bar.measurement, again) {
+        match (&bar.measurement, second_boot) {
             (Ratio(..), _) => first,
-            (_, Some(again)) => first
-                .combine_with_second_boot(bar.check_results(again, &results.machine_code_tests)),
+            (_, Some(second_boot)) => first.combine_with_second_boot(
+                bar.check_results(second_boot, &results.machine_code_tests),
+            ),
             (_, None) => first.mark_as_booted_once(),
         }
     };

@@ -48,34 +48,34 @@ fn measure_window(operations: u32, run: &mut dyn FnMut(u32) -> io::Result<()>) -
 }
 
 /// Measures an operation on `values` values. `run(n)` executes the operation n times; n is at most
-/// `most`. `rest` is called before each window; it waits until the kernel has done the work that it
-/// deferred in the previous window. The caller sets the name of the operation and the number of
-/// CPUs.
+/// `max_operations`. `wait_for_deferred_work` is called before each window; it waits until the
+/// kernel has done the work that it deferred in the previous window. The caller sets the name of
+/// the operation and the number of CPUs.
 pub fn count_instructions(
     values: u64,
-    most: u32,
-    rest: &dyn Fn(),
+    max_operations: u32,
+    wait_for_deferred_work: &dyn Fn(),
     run: &mut dyn FnMut(u32) -> io::Result<()>,
 ) -> io::Result<InstructionCount> {
     let mut once = u64::MAX;
     for _ in 0..NR_WARM_UP_RUNS {
         once = once.min(measure_window(1, run)?);
     }
-    let many = ((INTENDED_LONG_WINDOW_TICKS / once.max(1)) as u32).clamp(1, most);
+    let many = ((INTENDED_LONG_WINDOW_TICKS / once.max(1)) as u32).clamp(1, max_operations);
     let few = many / 4;
     // Allocate the arrays before the first window, because an allocation between windows would
     // change the lengths of windows.
     let [mut short, mut long] = [[0; WINDOWS_PER_SIZE as usize]; 2];
     for _ in 0..NR_WARM_UP_RUNS {
-        rest();
+        wait_for_deferred_work();
         measure_window(few, run)?;
-        rest();
+        wait_for_deferred_work();
         measure_window(many, run)?;
     }
     for (short, long) in short.iter_mut().zip(&mut long) {
-        rest();
+        wait_for_deferred_work();
         *short = measure_window(few, run)?;
-        rest();
+        wait_for_deferred_work();
         *long = measure_window(many, run)?;
     }
     let [short, long] = [short, long].map(|mut all| find_shortest_recurring_length(&mut all));

@@ -67,7 +67,7 @@ impl SimulatedKernel {
     pub fn new(nr_cpus: u32) -> Self {
         Self(attach_to_simulated_kernel(SimulatedKernelConfig {
             nr_cpus,
-            stride: 21,
+            buffer_stride_shift: 21,
             ..SimulatedKernelConfig::default()
         }))
     }

@@ -52,10 +52,10 @@ const NR_BPF_MAP_KEYS: u32 = 1000;
 const BPF_BATCH_KEYS_BY_CPUS: [usize; 3] = [1000, 200, 50];
 
 /// The guest (virtual machine) in which the operations are measured. Each method measures the
-/// operation `name` and prints the record.
+/// operation `operation_name` and prints the record.
 #[derive(Clone, Copy)]
 pub struct Guest {
-    name: &'static str,
+    operation_name: &'static str,
     cpus: u32,
     /// Maximum number of operations in a window.
     max_window_operations: u32,
@@ -84,7 +84,7 @@ impl Guest {
             }
             last = measure()?;
         }
-        self.print_instruction_count(self.name, last);
+        self.print_instruction_count(self.operation_name, last);
         Ok(())
     }
 
@@ -142,10 +142,10 @@ impl Guest {
 
     /// Measures reading a file of /proc. The name of the operation contains the name of the file.
     pub fn measure_proc_file(&self) -> io::Result<()> {
-        let file = self.name.trim_start_matches("proc_");
+        let file = self.operation_name.trim_start_matches("proc_");
         let mut file = ProcFile::open(&format!("/proc/{}", file.trim_end_matches("_parsed")))?;
         let (values, _) = file.read_and_parse()?;
-        if self.name.ends_with("_parsed") {
+        if self.operation_name.ends_with("_parsed") {
             self.measure_operation(values, &mut |n| {
                 (0..n).try_for_each(|_| file.read_and_parse().map(drop))
             })
@@ -201,7 +201,7 @@ impl Guest {
         let _sampled = sampled()?;
         let _ = read_shortest_nmi();
         let measured = self.measure_infallible_operation(sample::run_sampling_periods);
-        let handler = format!("{}_handler", self.name);
+        let handler = format!("{}_handler", self.operation_name);
         match read_shortest_nmi() {
             Ok(nmi) => self.print_instruction_count(&handler, nmi),
             Err(error) => self.print_failure(&handler, &error),
@@ -370,7 +370,10 @@ impl Guest {
             let name = operation.name;
             match operation.runner {
                 OperationRunner::InGuest(at, measure) if at == stage => {
-                    if let Err(error) = measure(&Self { name, ..*self }) {
+                    if let Err(error) = measure(&Self {
+                        operation_name: name,
+                        ..*self
+                    }) {
                         self.print_failure(name, &error);
                     }
                 }
@@ -398,7 +401,11 @@ fn measure_one_event_set_switch<T: AlternatingSets>(turns: &mut T) -> io::Result
     run_nop_rounds(NOP_ROUNDS_DURING_SET_SWITCHES);
     let callback = read_timer_callbacks()?
         .into_iter()
-        .find(|callback| callback.function_name.ends_with(T::TIMER_CALLBACK_NAME))
+        .find(|callback| {
+            callback
+                .function_name
+                .ends_with(T::TIMER_CALLBACK_NAME_SUFFIX)
+        })
         .ok_or_else(|| io::Error::other("no timer callback has switched event sets or groups"))?;
     let after = turns.read_set_counts()?;
     let counts = [0, 1].map(|n: usize| after[n].wrapping_sub(before[n]));
@@ -509,7 +516,7 @@ pub fn measure_all_operations(adds: bool, late: u32) -> io::Result<()> {
     run_nop_rounds(late);
     let cpus = read_cpu_count("online")? as u32;
     let guest = Guest {
-        name: "",
+        operation_name: "",
         cpus,
         max_window_operations: MAX_OPERATIONS_PER_WINDOW,
         simulated_kernel: SimulatedKernel::new(cpus),

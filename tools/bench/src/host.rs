@@ -145,7 +145,7 @@ impl SimulatedPageReader {
     fn read_without_seqflag_check(&mut self) -> io::Result<()> {
         let read = self
             .counters
-            .copy_values_one_by_one(&self.selection, &mut self.values);
+            .copy_values_without_check(&self.selection, &mut self.values);
         read.map_err(convert_to_io_error)?;
         black_box(&self.values);
         Ok(())

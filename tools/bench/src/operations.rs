@@ -139,7 +139,7 @@ pub const OPERATIONS: &[Operation] = &[
     row("snapshot", "**snapshot** of 1,000 counters on all CPUs, checked",
         In(First, |g| g.measure_snapshot(Counters::copy_consistent_values))),
     row("snapshot_unchecked", "snapshot without the seqflag check",
-        In(First, |g| g.measure_snapshot(Counters::copy_values_one_by_one))),
+        In(First, |g| g.measure_snapshot(Counters::copy_values_without_check))),
     row("bpf_batch", "BPF per-CPU array, batch lookup", In(Last, |g| g.measure_bpf_batch_lookup())),
     row("bpf_lookup", "BPF per-CPU array, one lookup", In(Last, |g| g.measure_bpf_lookup())),
     row("perf_read_16", "perf_event read(), own CPU, a group of 16",

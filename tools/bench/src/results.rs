@@ -94,24 +94,36 @@ impl Results {
     /// is valid if the first and the second boot of the guest measured the same number of
     /// instructions for the operation. Operations that could not be measured in the second boot are
     /// failures as well.
-    pub fn compare_with_second_boot(&mut self, again: Option<&Self>) {
+    pub fn compare_with_second_boot(&mut self, second_boot: Option<&Self>) {
         for count in &mut self.counts {
             let (what, cpus) = (&count.operation, count.cpus);
-            let find = |again: &Self| Some(again.find_count(what, cpus)?.format_for_comparison());
-            count.why_not =
-                why_boots_differ(again, what, cpus, &count.format_for_comparison(), find);
+            let find = |second_boot: &Self| {
+                Some(second_boot.find_count(what, cpus)?.format_for_comparison())
+            };
+            count.why_not = why_boots_differ(
+                second_boot,
+                what,
+                cpus,
+                &count.format_for_comparison(),
+                find,
+            );
         }
         for adds in &mut self.perf_add_times {
             let (cpus, from) = (adds.cpus, adds.from);
             let same = |adds: &&PerfAddTimes| (adds.cpus, adds.from) == (cpus, from);
-            let find = |again: &Self| {
-                let adds = again.perf_add_times.iter().find(same)?;
+            let find = |second_boot: &Self| {
+                let adds = second_boot.perf_add_times.iter().find(same)?;
                 Some(adds.format_for_comparison())
             };
-            adds.why_not =
-                why_boots_differ(again, "perf_add", cpus, &adds.format_for_comparison(), find);
+            adds.why_not = why_boots_differ(
+                second_boot,
+                "perf_add",
+                cpus,
+                &adds.format_for_comparison(),
+                find,
+            );
         }
-        for failure in again.iter().flat_map(|again| &again.failures) {
+        for failure in second_boot.iter().flat_map(|boot| &boot.failures) {
             let same = |f: &Failure| (&f.what, f.cpus) == (&failure.what, failure.cpus);
             if !self.failures.iter().any(same) {
                 let why = format!("in the second boot: {}", failure.why);
@@ -196,21 +208,21 @@ pub fn format_cpus(cpus: u32) -> String {
 /// Returns the reason why a row is not valid, or `None` if the second boot gave the same number.
 /// `find` looks the row up in the results of the second boot.
 fn why_boots_differ(
-    again: Option<&Results>,
+    second_boot: Option<&Results>,
     what: &str,
     cpus: u32,
     first: &str,
     find: impl FnOnce(&Results) -> Option<String>,
 ) -> Option<String> {
-    let Some(again) = again else {
+    let Some(second_boot) = second_boot else {
         return Some(REASON_BOOTED_ONCE.into());
     };
-    match find(again) {
+    match find(second_boot) {
         Some(second) if second == first => None,
         Some(second) => Some(format!("{first} and {second} in two boots")),
         None => Some(format!(
             "{first}, and no number in the second boot: {}",
-            again.why_missing_in_guest(what, cpus)
+            second_boot.why_missing_in_guest(what, cpus)
         )),
     }
 }

@@ -22,7 +22,7 @@ pub const SAMPLE_PERIOD_INSTRUCTIONS: u64 =
 /// large enough that the context is not throttled.
 const KERNEL_AND_USER_PERIOD: u64 = 20_000;
 /// The event select value that counts retired instructions in user mode on AMD processors.
-const AMD_USER_INSTRUCTIONS: u64 = 0xc0 | (1 << 16) | (1 << 22);
+const AMD_USER_INSTRUCTIONS_EVENTSEL: u64 = 0xc0 | (1 << 16) | (1 << 22);
 /// Number of data pages in a ring.
 const RING_DATA_PAGES: usize = 16;
 
@@ -52,7 +52,7 @@ fn start_sampling_context(
 /// Creates a context that takes a sample every [`KERNEL_AND_USER_PERIOD`] instructions, in user and
 /// in kernel mode.
 pub fn start_kernel_and_user_sampling(format: &str) -> io::Result<Context> {
-    let pmc = RegisterValue::new(0, AMD_USER_INSTRUCTIONS | (1 << 17));
+    let pmc = RegisterValue::new(0, AMD_USER_INSTRUCTIONS_EVENTSEL | (1 << 17));
     start_sampling_context(format, &[pmc], sampling_pmd(0, KERNEL_AND_USER_PERIOD, 0))
 }
 
@@ -70,8 +70,8 @@ pub fn start_user_sampling(format: &str) -> io::Result<Context> {
     let mut pmd = sampling_pmd(0, SAMPLE_PERIOD_INSTRUCTIONS, 0);
     pmd.reg_smpl_pmds.set(1);
     let pmcs = [
-        RegisterValue::new(0, AMD_USER_INSTRUCTIONS),
-        RegisterValue::new(1, AMD_USER_INSTRUCTIONS),
+        RegisterValue::new(0, AMD_USER_INSTRUCTIONS_EVENTSEL),
+        RegisterValue::new(1, AMD_USER_INSTRUCTIONS_EVENTSEL),
     ];
     start_sampling_context(format, &pmcs, pmd)
 }

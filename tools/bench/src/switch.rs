@@ -19,13 +19,13 @@ use crate::sys::set_fifo_scheduling;
 pub const COUNTERS_PER_THREAD: u16 = 4;
 /// The event select value that counts retired instructions in user and kernel mode on AMD
 /// processors, as perf counts them.
-const AMD_INSTRUCTIONS: u64 = 0xc0 | (3 << 16) | (1 << 22);
+const AMD_INSTRUCTIONS_EVENTSEL: u64 = 0xc0 | (3 << 16) | (1 << 22);
 
 /// Creates a context that counts the calling thread with this number of counters.
 pub fn start_counting_context(counters: u16) -> io::Result<Context> {
     let context = Context::create(Scope::Thread)?;
     let values: Vec<RegisterValue> = (0..counters)
-        .map(|n| RegisterValue::new(n, AMD_INSTRUCTIONS))
+        .map(|n| RegisterValue::new(n, AMD_INSTRUCTIONS_EVENTSEL))
         .collect();
     context.write_pmcs(&values)?;
     context.load(gettid().as_raw_nonzero().get() as u32)?;
@@ -39,7 +39,7 @@ pub fn start_counting_context(counters: u16) -> io::Result<Context> {
 pub trait AlternatingSets: Sized {
     /// The end of the name of the timer callback that ends turns. The name of a callback in a
     /// module ends with the name of the module, in brackets.
-    const TIMER_CALLBACK_NAME: &'static str;
+    const TIMER_CALLBACK_NAME_SUFFIX: &'static str;
 
     /// Creates the two sets and starts counting.
     fn new() -> io::Result<Self>;
@@ -55,7 +55,7 @@ pub struct TwoEventSets(Context);
 
 impl AlternatingSets for TwoEventSets {
     // perfmon.ko has only one timer function.
-    const TIMER_CALLBACK_NAME: &'static str = " [perfmon]";
+    const TIMER_CALLBACK_NAME_SUFFIX: &'static str = " [perfmon]";
 
     fn new() -> io::Result<Self> {
         let context = Context::create(Scope::Thread)?;
@@ -67,7 +67,7 @@ impl AlternatingSets for TwoEventSets {
         };
         context.create_event_sets(&mut [set(0), set(1)])?;
         for set in [0, 1] {
-            let value = |n| RegisterValue::new(n, AMD_INSTRUCTIONS).in_set(set);
+            let value = |n| RegisterValue::new(n, AMD_INSTRUCTIONS_EVENTSEL).in_set(set);
             let values: Vec<RegisterValue> = (0..COUNTERS_PER_THREAD).map(value).collect();
             context.write_pmcs(&values)?;
         }
@@ -96,7 +96,7 @@ impl AlternatingSets for TwoEventSets {
 pub struct TwoPerfGroups([PerfGroup; 2]);
 
 impl AlternatingSets for TwoPerfGroups {
-    const TIMER_CALLBACK_NAME: &'static str = "perf_mux_hrtimer_handler";
+    const TIMER_CALLBACK_NAME_SUFFIX: &'static str = "perf_mux_hrtimer_handler";
 
     fn new() -> io::Result<Self> {
         std::fs::write(

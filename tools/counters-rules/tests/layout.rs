@@ -9,7 +9,9 @@
 use std::collections::HashSet;
 
 use counters_rules::abi::{Desc, Header, DESC_OFFSET, MAX_CPUS, MAX_INSTANCES};
-use counters_rules::layout::{Layout, Page, DESCS_PER_PAGE, MAX_PAGES_PER_CHUNK, SLOTS_PER_PAGE};
+use counters_rules::layout::{
+    FilePage, Layout, DESCS_PER_PAGE, MAX_PAGES_PER_CHUNK, SLOTS_PER_PAGE,
+};
 use proptest::prelude::*;
 use protocols::PAGE_SIZE;
 
@@ -25,14 +27,14 @@ proptest! {
         layout in any_layout(), cpu: u32, slot in 0..MAX_INSTANCES,
     ) {
         let cpu = cpu % layout.nr_cpus();
-        let offset = layout.offset(cpu, slot);
+        let offset = layout.slot_offset(cpu, slot);
         prop_assert_eq!(offset % 8, 0);
-        let Some(Page::Slots { chunk, cpu: of, page }) = layout.page(offset / PAGE_SIZE as u64)
+        let Some(FilePage::Slots { chunk, cpu: of, page }) = layout.page(offset / PAGE_SIZE as u64)
         else {
             return Err(TestCaseError::fail("not a page of slots"));
         };
         prop_assert_eq!(of, cpu);
-        // Layout::page() is the inverse function of Layout::offset().
+        // Layout::page() is the inverse function of Layout::slot_offset().
         let first = chunk * layout.slots_per_chunk() + page * SLOTS_PER_PAGE;
         let in_page = (offset % PAGE_SIZE as u64 / 8) as u32;
         prop_assert_eq!(first + in_page, slot);
@@ -44,7 +46,7 @@ proptest! {
     ) {
         let slot = |(cpu, slot): (u32, u32)| (cpu % layout.nr_cpus(), slot % MAX_INSTANCES);
         let (a, b) = (slot(a), slot(b));
-        let same = layout.offset(a.0, a.1) == layout.offset(b.0, b.1);
+        let same = layout.slot_offset(a.0, a.1) == layout.slot_offset(b.0, b.1);
         prop_assert_eq!(same, a == b);
     }
 
@@ -55,30 +57,31 @@ proptest! {
         prop_assert_eq!(layout.chunks_for(slots), chunks);
         prop_assert_eq!(layout.chunks_for(slots - 1), chunks);
         // The last slot of the first `chunks` chunks ends where the next chunk begins.
-        let last = layout.offset(layout.nr_cpus() - 1, slots - 1);
-        prop_assert_eq!(last + 8, layout.end(chunks));
-        prop_assert_eq!(layout.offset(0, slots), layout.end(chunks));
-        prop_assert!(layout.end(layout.max_chunks()) <= DESC_OFFSET);
+        let last = layout.slot_offset(layout.nr_cpus() - 1, slots - 1);
+        prop_assert_eq!(last + 8, layout.end_of_chunks(chunks));
+        prop_assert_eq!(layout.slot_offset(0, slots), layout.end_of_chunks(chunks));
+        prop_assert!(layout.end_of_chunks(layout.max_chunks()) <= DESC_OFFSET);
     }
 
     #[test]
     fn layout_page_numbers_map_to_parts_of_the_file(layout in any_layout(), pgoff: u64) {
         let last = (DESC_OFFSET / PAGE_SIZE as u64) + u64::from(MAX_INSTANCES / DESCS_PER_PAGE);
         match layout.page(pgoff) {
-            Some(Page::Header) => prop_assert_eq!(pgoff, 0),
-            Some(Page::Slots { chunk, cpu, page }) => {
+            Some(FilePage::Header) => prop_assert_eq!(pgoff, 0),
+            Some(FilePage::Slots { chunk, cpu, page }) => {
                 prop_assert!(chunk < layout.max_chunks());
                 prop_assert!(cpu < layout.nr_cpus());
                 prop_assert!(page < layout.pages_per_chunk());
-                prop_assert!(pgoff * (PAGE_SIZE as u64) < layout.end(layout.max_chunks()));
+                let end = layout.end_of_chunks(layout.max_chunks());
+                prop_assert!(pgoff * (PAGE_SIZE as u64) < end);
             }
-            Some(Page::Descs(n)) => {
+            Some(FilePage::Descs(n)) => {
                 prop_assert_eq!(u64::from(n), pgoff - DESC_OFFSET / PAGE_SIZE as u64);
                 prop_assert!(pgoff < last);
             }
             None => {
                 let bytes = pgoff.saturating_mul(PAGE_SIZE as u64);
-                prop_assert!(bytes >= layout.end(layout.max_chunks()));
+                prop_assert!(bytes >= layout.end_of_chunks(layout.max_chunks()));
                 prop_assert!(bytes < DESC_OFFSET || pgoff >= last);
             }
         }
@@ -96,8 +99,8 @@ proptest! {
         };
         prop_assert!(first >= next);
         prop_assert!(first + count <= MAX_INSTANCES);
-        let begin = layout.offset(0, first);
-        prop_assert_eq!(layout.offset(0, first + count - 1), begin + 8 * u64::from(count - 1));
+        let begin = layout.slot_offset(0, first);
+        prop_assert_eq!(layout.slot_offset(0, first + count - 1), begin + 8 * u64::from(count - 1));
         // find_slot_run() may skip slots only if an instance that began in these slots would cross
         // the end of a chunk.
         if first != next {
@@ -112,10 +115,10 @@ fn layout_each_page_belongs_to_one_cpu_and_chunk() {
     for (cpus, pages) in [(1, 1), (3, 2), (255, 1), (2, 8)] {
         let layout = Layout::new(cpus, pages).expect("possible numbers");
         let chunks = 2.min(layout.max_chunks());
-        let all = layout.end(chunks) / PAGE_SIZE as u64;
+        let all = layout.end_of_chunks(chunks) / PAGE_SIZE as u64;
         let pages: HashSet<_> = (1..all)
             .map(|n| match layout.page(n) {
-                Some(Page::Slots { chunk, cpu, page }) => (chunk, cpu, page),
+                Some(FilePage::Slots { chunk, cpu, page }) => (chunk, cpu, page),
                 other => panic!("page {n} is {other:?}"),
             })
             .collect();
@@ -123,7 +126,7 @@ fn layout_each_page_belongs_to_one_cpu_and_chunk() {
     }
 }
 
-/// Computes [`Layout::offset`] in numbers that cannot wrap.
+/// Computes [`Layout::slot_offset`] in numbers that cannot wrap.
 fn expected_offset_of(cpus: u32, pages: u32, cpu: u32, slot: u32) -> u128 {
     let (page, cpus, pages) = (PAGE_SIZE as u128, u128::from(cpus), u128::from(pages));
     let (cpu, slot) = (u128::from(cpu), u128::from(slot));
@@ -139,16 +142,16 @@ fn r0_4_offsets_do_not_wrap_with_8192_cpus() {
             for cpu in [0, 1, cpus / 2, cpus - 1] {
                 for slot in [0, 1, 511, 512, 4095, 4096, 32_768, MAX_INSTANCES - 1] {
                     let expected_offset = expected_offset_of(cpus, pages, cpu, slot);
-                    assert_eq!(u128::from(layout.offset(cpu, slot)), expected_offset);
+                    assert_eq!(u128::from(layout.slot_offset(cpu, slot)), expected_offset);
                     let page = layout.page((expected_offset / PAGE_SIZE as u128) as u64);
-                    assert!(matches!(page, Some(Page::Slots { cpu: of, .. }) if of == cpu));
+                    assert!(matches!(page, Some(FilePage::Slots { cpu: of, .. }) if of == cpu));
                 }
             }
             // The last slot in the file is the last slot of the last CPU in the last chunk. The end
             // of this slot is at most 1/128 of the offset of the descriptors.
             let slots = layout.max_chunks() * layout.slots_per_chunk();
             let end = expected_offset_of(cpus, pages, cpus - 1, slots - 1) + 8;
-            assert_eq!(u128::from(layout.end(layout.max_chunks())), end);
+            assert_eq!(u128::from(layout.end_of_chunks(layout.max_chunks())), end);
             assert!(end <= u128::from(DESC_OFFSET) / 128);
             assert!(slots < MAX_INSTANCES + layout.slots_per_chunk());
         }
@@ -274,7 +277,7 @@ fn expected_layout_output() -> String {
             let layout = Layout::new(cpus, pages).expect("possible numbers");
             for slot in [0, 1, 511, 512, 4095, 4096, 65535] {
                 for cpu in (0..cpus).step_by(cpus as usize / 2 + 1) {
-                    let offset = layout.offset(cpu, slot);
+                    let offset = layout.slot_offset(cpu, slot);
                     writeln!(text, "{pages} {cpus} {cpu} {slot} {offset}")
                         .expect("a string takes it");
                 }

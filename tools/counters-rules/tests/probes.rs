@@ -81,7 +81,7 @@ impl RegistryStore for CountingStore {
         self.count_call();
         true
     }
-    fn zero(&mut self, _instance: u32, _nr_slots: u16) {
+    fn zero_slots(&mut self, _instance: u32, _nr_slots: u16) {
         self.count_call();
     }
     fn set_nr_slots(&mut self, _slots: u32) {
@@ -93,7 +93,7 @@ impl RegistryStore for CountingStore {
     fn end_change(&mut self) {
         self.count_call();
     }
-    fn now_ns(&self) -> u64 {
+    fn realtime_ns(&self) -> u64 {
         self.count_call();
         1
     }

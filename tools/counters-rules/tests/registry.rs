@@ -114,7 +114,7 @@ impl RegistryStore for VecStore {
         self.settled.set(instance);
         !self.unsettled
     }
-    fn zero(&mut self, instance: u32, nr_slots: u16) {
+    fn zero_slots(&mut self, instance: u32, nr_slots: u16) {
         assert!(
             self.is_change_in_progress(),
             "values change their life within a change"
@@ -132,13 +132,13 @@ impl RegistryStore for VecStore {
     }
     fn begin_change(&mut self) {
         assert!(!self.is_change_in_progress());
-        Generation::new(&self.gen1, &self.gen2).begin();
+        Generation::new(&self.gen1, &self.gen2).begin_change();
     }
     fn end_change(&mut self) {
         assert!(self.is_change_in_progress());
-        Generation::new(&self.gen1, &self.gen2).end();
+        Generation::new(&self.gen1, &self.gen2).end_change();
     }
-    fn now_ns(&self) -> u64 {
+    fn realtime_ns(&self) -> u64 {
         self.clock.set(self.clock.get() + 1);
         self.clock.get()
     }

@@ -10,7 +10,7 @@ use counters_rules::spec::{Spec, MAX_BUCKETS, MAX_DECIMAL_EXPONENT};
 use proptest::prelude::*;
 
 fn error_of_name(spec: &Spec<'_>) -> Option<Error> {
-    spec.check().err()
+    spec.to_checked_desc().err()
 }
 
 #[test]
@@ -117,7 +117,7 @@ proptest! {
         name: Vec<u8>, help: Vec<u8>, kind in 0..7u16, unit in 0..10u16, exponent: i8, nr_slots: u16,
     ) {
         let spec = Spec { name: &name, help: &help, kind, unit, exponent, nr_slots };
-        if let Ok(desc) = spec.check() {
+        if let Ok(desc) = spec.to_checked_desc() {
             prop_assert_eq!(desc.name(), &name[..]);
             prop_assert_eq!(desc.help(), &help[..]);
             prop_assert!(!name.is_empty() && name.len() < NAME_MAX);
@@ -129,7 +129,7 @@ proptest! {
 
     #[test]
     fn spec_printable_names_are_accepted(name in "[^\\p{C}]{1,30}") {
-        prop_assert!(Spec::counter(name.as_bytes()).check().is_ok());
+        prop_assert!(Spec::counter(name.as_bytes()).to_checked_desc().is_ok());
     }
 }
 

@@ -100,7 +100,7 @@ const BOUNDARY_NUMBERS: [u64; 16] = [
 ];
 
 /// Generates arbitrary bytes.
-pub fn arbitrary() -> BoxedStrategy<Input> {
+pub fn arbitrary_inputs() -> BoxedStrategy<Input> {
     let any_bytes = vec(any::<u8>(), 0..MAX_ARBITRARY_BYTES);
     any_bytes.prop_map(Input).boxed()
 }
@@ -109,7 +109,7 @@ pub fn arbitrary() -> BoxedStrategy<Input> {
 pub fn changed_inputs(valid: &[Vec<u8>]) -> BoxedStrategy<Input> {
     let valid: Rc<[Vec<u8>]> = valid.to_vec().into();
     if valid.is_empty() {
-        return arbitrary();
+        return arbitrary_inputs();
     }
     let changes = vec(any_change(), 1..=MAX_CHANGES_PER_INPUT);
     let from_valid = (any::<Index>(), changes).prop_map(move |(which, changes)| {
@@ -120,7 +120,7 @@ pub fn changed_inputs(valid: &[Vec<u8>]) -> BoxedStrategy<Input> {
         }
         Input(bytes)
     });
-    prop_oneof![1 => arbitrary(), 7 => from_valid].boxed()
+    prop_oneof![1 => arbitrary_inputs(), 7 => from_valid].boxed()
 }
 
 /// Generates inputs for parsers of text: the given words, random bytes and random numbers, in any

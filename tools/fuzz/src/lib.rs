@@ -44,7 +44,7 @@ use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 use rustix::time::{clock_gettime, ClockId};
 
-pub use input::{arbitrary, changed_inputs, word_inputs, Input};
+pub use input::{arbitrary_inputs, changed_inputs, word_inputs, Input};
 pub use memory::CountingAllocator;
 
 /// The default size in bytes of the stack on which a parser runs. The stack of a parser is much
@@ -89,7 +89,7 @@ struct FuzzerLimits {
 pub struct Fuzzer {
     name: &'static str,
     stack_size: usize,
-    memory: usize,
+    base_memory_bytes: usize,
     memory_per_input_byte: usize,
 }
 
@@ -99,7 +99,7 @@ impl Fuzzer {
         Self {
             name,
             stack_size: DEFAULT_STACK_BYTES,
-            memory: DEFAULT_MEMORY_BYTES,
+            base_memory_bytes: DEFAULT_MEMORY_BYTES,
             memory_per_input_byte: DEFAULT_MEMORY_PER_INPUT_BYTE,
         }
     }
@@ -113,12 +113,12 @@ impl Fuzzer {
         }
     }
 
-    /// Sets the limit on the memory of the parser in bytes. The limit is the sum of `memory` and,
-    /// for each byte of the input, `memory_per_input_byte`.
+    /// Sets the limit on the memory of the parser in bytes. The limit is the sum of
+    /// `base_memory_bytes` and, for each byte of the input, `memory_per_input_byte`.
     #[must_use]
-    pub fn memory_limit(self, memory: usize, memory_per_input_byte: usize) -> Self {
+    pub fn memory_limit(self, base_memory_bytes: usize, memory_per_input_byte: usize) -> Self {
         Self {
-            memory,
+            base_memory_bytes,
             memory_per_input_byte,
             ..self
         }
@@ -217,7 +217,7 @@ impl Fuzzer {
             let (memory, time) = thread
                 .join()
                 .map_err(|_| "the parser panics; see the message above".to_owned())?;
-            let max_memory = self.memory + self.memory_per_input_byte * bytes.len();
+            let max_memory = self.base_memory_bytes + self.memory_per_input_byte * bytes.len();
             if memory > max_memory {
                 return Err(format!(
                     "{memory} bytes of memory, {max_memory} are allowed"

@@ -37,8 +37,10 @@ static int is_amd(void)
 	return amd;
 }
 
-/* Creates a context that counts the two events at the privilege levels whose bits are set in
- * `level`: COUNT_USER, COUNT_KERNEL, or both. */
+/*
+ * Creates a context that counts the two events at the privilege levels whose bits are set in
+ * `level`: COUNT_USER, COUNT_KERNEL, or both.
+ */
 static int new_counting_context(uint32_t flags, uint64_t level)
 {
 	pfarg_ctx_t ctx = { .ctx_flags = flags };

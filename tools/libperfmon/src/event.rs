@@ -9,7 +9,7 @@ use core::ffi::c_int;
 use core::mem::MaybeUninit;
 
 use perfmon::constraints::{
-    amd_counter_mask, amd_missing_resource, intel_counter_mask, intel_missing_resource,
+    amd_counter_mask, amd_extra_resource, intel_counter_mask, intel_extra_resource,
     is_intel_fixed_only,
 };
 use perfmon_rules::abi::{Pmc, VECTOR_MAX};
@@ -111,18 +111,18 @@ impl Processor {
         if self.is_hybrid {
             return true;
         }
-        let (missing, counters) = match self.is_intel {
+        let (extra_resource, counters) = match self.is_intel {
             true if is_intel_fixed_only(select) => return false,
             true => (
-                intel_missing_resource(self.family, self.model, select),
+                intel_extra_resource(self.family, self.model, select),
                 intel_counter_mask(self.family, self.model, select),
             ),
             false => (
-                amd_missing_resource(self.family, select),
+                amd_extra_resource(self.family, select),
                 amd_counter_mask(self.family, select),
             ),
         };
-        missing.is_none() && (counters >> counter) & 1 != 0
+        extra_resource.is_none() && (counters >> counter) & 1 != 0
     }
 }
 

@@ -11,13 +11,13 @@ use core::ptr::NonNull;
 use perfmon::area::{ForkDetector, PrivateArea};
 use perfmon::ring::RingMapping;
 use protocols::ring::{
-    read, read_ring_head, release_records_up_to, ReadResult, BACKWARD, OVERWRITE,
+    read_record, read_ring_head, release_records_up_to, ReadResult, BACKWARD, OVERWRITE,
 };
 
 /// A ring and its reader.
 pub struct Ring {
-    memory: RingMapping,
-    /// Tells whether `memory` is mapped in this process. It is not mapped in a child process,
+    mapping: RingMapping,
+    /// Tells whether `mapping` is mapped in this process. It is not mapped in a child process,
     /// because fork() does not copy the mappings of a ring.
     fork_detector: ForkDetector,
     /// Memory for the copy of the record that was read last. The memory is as large as the data of
@@ -43,14 +43,14 @@ impl Ring {
     /// An errno: `EPROTO` if the buffer is not a ring, or is a ring of an unknown version;
     /// `ENOMEM`; errors of mmap().
     pub(crate) fn open(fd: c_int) -> Result<NonNull<Self>, c_int> {
-        let memory = RingMapping::new(fd)?;
-        let shared = memory.shared();
+        let mapping = RingMapping::new(fd)?;
+        let shared = mapping.shared_ring();
         let mut ring = Self {
             // Continue where the previous reader of the ring stopped.
             next_record_position: shared.tail.load_relaxed(),
             record_copy: PrivateArea::new(size_of_val(shared.data))?,
             flags: shared.page.flags(),
-            memory,
+            mapping,
             fork_detector: ForkDetector::new()?,
             head: 0,
             is_snapshot_read: false,
@@ -80,7 +80,7 @@ impl Ring {
             closed
         };
         if !closed.is_mapped() {
-            forget(closed.memory);
+            forget(closed.mapping);
         }
     }
 
@@ -92,14 +92,14 @@ impl Ring {
 
     /// Returns the number of records that were lost so far.
     pub(crate) fn lost(&self) -> u64 {
-        self.memory.shared().page.lost()
+        self.mapping.shared_ring().page.lost()
     }
 
     /// Takes a snapshot of a backward ring: the following calls of [`next`](Self::next) return the
     /// records that the ring holds now, the newest first. Does nothing for a forward ring.
     pub(crate) fn snapshot(&mut self) {
         if self.flags & BACKWARD != 0 {
-            self.head = read_ring_head(&self.memory.shared());
+            self.head = read_ring_head(&self.mapping.shared_ring());
             self.next_record_position = self.head;
             self.is_snapshot_read = false;
         }
@@ -112,7 +112,7 @@ impl Ring {
     /// `EOVERFLOW` if the kernel has overwritten unread records of a forward ring; the next call
     /// continues after the newest record. `EPROTO` if the contents of the ring are invalid.
     pub(crate) fn next(&mut self) -> Result<Option<&[u64]>, c_int> {
-        let ring = self.memory.shared();
+        let ring = self.mapping.shared_ring();
         let backward = self.flags & BACKWARD != 0;
         let overwritten = self.flags & OVERWRITE != 0;
         if backward {
@@ -132,7 +132,7 @@ impl Ring {
             self.head = read_ring_head(&ring);
         }
         let copy = self.record_copy.words();
-        match read(&ring, self.head, self.next_record_position, copy) {
+        match read_record(&ring, self.head, self.next_record_position, copy) {
             ReadResult::Record { words, .. } => {
                 self.next_record_position =
                     self.next_record_position.wrapping_add(words as u64 * 8);

@@ -126,11 +126,11 @@ pub struct EventTable {
     /// Description of the PMU or processor.
     pub description: String,
     /// Number of events in the table.
-    pub events: u32,
+    pub nr_events: u32,
     /// Number of general counters according to libpfm.
-    pub counters: u32,
+    pub nr_counters: u32,
     /// Number of fixed counters according to libpfm.
-    pub fixed_counters: u32,
+    pub nr_fixed_counters: u32,
 }
 
 /// Returns the tables of events of this processor and of the operating system.
@@ -147,9 +147,9 @@ pub fn list_event_tables() -> Result<Vec<EventTable>, Error> {
             0 if info.flags & 1 != 0 => tables.push(EventTable {
                 name: copy_c_string(info.name),
                 description: copy_c_string(info.desc),
-                events: info.nevents.unsigned_abs(),
-                counters: info.num_cntrs.unsigned_abs(),
-                fixed_counters: info.num_fixed_cntrs.unsigned_abs(),
+                nr_events: info.nevents.unsigned_abs(),
+                nr_counters: info.num_cntrs.unsigned_abs(),
+                nr_fixed_counters: info.num_fixed_cntrs.unsigned_abs(),
             }),
             PFM_ERR_INVAL => break,
             _ => {}
@@ -210,7 +210,7 @@ pub struct Encoding {
     /// bits for user mode and kernel mode and the enable bit of the counter.
     pub select: u64,
     /// True if the event needs values in other registers as well.
-    pub has_more: bool,
+    pub needs_other_registers: bool,
     /// Kind of the table that the event is in.
     pub kind: EventKind,
 }
@@ -266,7 +266,7 @@ pub fn encode_event(event: &str) -> Result<Encoding, Error> {
     let [select, more @ ..] = codes;
     Ok(Encoding {
         select,
-        has_more: more.iter().any(|word| *word != 0),
+        needs_other_registers: more.iter().any(|word| *word != 0),
         kind,
     })
 }
@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn r1_16_libpfm_lists_tables_and_refuses_unknown_events() {
         let all = list_event_tables().expect("libpfm");
-        assert!(all.iter().all(|t| !t.name.is_empty() && t.events > 0));
+        assert!(all.iter().all(|t| !t.name.is_empty() && t.nr_events > 0));
         assert!(encode_event("no_such_event_anywhere").is_err_and(Error::is_not_found));
         assert!(encode_event("a\0b").is_err());
     }

@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let start = Instant::now();
     for _ in 0..rounds {
         if each {
-            counters.copy_values_one_by_one(&selection, &mut values)?;
+            counters.copy_values_without_check(&selection, &mut values)?;
         } else {
             counters.copy_consistent_values(&selection, &mut values)?;
         }

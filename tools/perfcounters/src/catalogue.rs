@@ -60,7 +60,7 @@ pub struct Instance {
     /// the exponent is -9.
     pub exponent: i8,
     /// Number of 64-bit slots per CPU: the number of buckets of a histogram, otherwise 1.
-    pub slots: u16,
+    pub nr_slots: u16,
     /// The incarnation: how many times the name was added so far. After the first addition of the
     /// name, the incarnation is 1.
     pub incarnation: u32,
@@ -109,7 +109,7 @@ impl Instance {
             unknown_kind: known.is_none().then_some(desc.kind),
             unit: Unit::from_raw(desc.unit).unwrap_or(Unit::None),
             exponent: desc.exponent,
-            slots: desc.nr_slots,
+            nr_slots: desc.nr_slots,
             incarnation: desc.incarnation,
             state,
             created_ns: desc.created_ns,
@@ -133,7 +133,7 @@ impl Instance {
 
     /// Returns the range of slot numbers of the instance, which is the same on every CPU.
     fn slot_range(&self) -> Range<u32> {
-        self.number..self.number.saturating_add(u32::from(self.slots))
+        self.number..self.number.saturating_add(u32::from(self.nr_slots))
     }
 }
 
@@ -177,7 +177,7 @@ impl InstanceCatalogue {
         cpus: Arc<[u32]>,
     ) -> Result<Self, Error> {
         let per_chunk = map.layout().slots_per_chunk();
-        let nr_slots = map.extent().slots;
+        let nr_slots = map.extent().nr_slots;
         let mut instances: Vec<Instance> = Vec::new();
         let mut index_by_name = HashMap::new();
         let mut next_free = 1;
@@ -251,19 +251,19 @@ impl InstanceCatalogue {
     pub fn select(self: &Arc<Self>, pattern: &InstancePattern) -> Selection {
         let mut selected = Vec::new();
         let mut ranges: Vec<SlotRange> = Vec::new();
-        let mut width = 0;
+        let mut values_per_cpu = 0;
         for (index, instance) in self.instances.iter().enumerate() {
             if !pattern.matches(instance) {
                 continue;
             }
             selected.push(SelectedInstance {
                 catalogue_index: index,
-                first_column: width,
+                first_column: values_per_cpu,
             });
-            width += usize::from(instance.slots);
+            values_per_cpu += usize::from(instance.nr_slots);
             let chunk = instance.number / self.slots_per_chunk;
             let first = (instance.number % self.slots_per_chunk) as usize;
-            let len = usize::from(instance.slots);
+            let len = usize::from(instance.nr_slots);
             match ranges.last_mut() {
                 Some(last) if last.chunk == chunk && last.first + last.len == first => {
                     last.len += len;
@@ -275,7 +275,7 @@ impl InstanceCatalogue {
             catalogue: Arc::clone(self),
             selected,
             ranges,
-            width,
+            values_per_cpu,
         }
     }
 }
@@ -302,7 +302,7 @@ pub struct Selection {
     pub(crate) catalogue: Arc<InstanceCatalogue>,
     pub(crate) selected: Vec<SelectedInstance>,
     pub(crate) ranges: Vec<SlotRange>,
-    pub(crate) width: usize,
+    pub(crate) values_per_cpu: usize,
 }
 
 impl Selection {
@@ -319,8 +319,8 @@ impl Selection {
     }
 
     /// Returns the number of values per CPU: the sum of the slots of all selected instances.
-    pub fn width(&self) -> usize {
-        self.width
+    pub fn values_per_cpu(&self) -> usize {
+        self.values_per_cpu
     }
 
     /// Returns true if the selection contains no instance.

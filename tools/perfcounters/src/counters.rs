@@ -109,7 +109,7 @@ impl Counters {
     }
 
     /// Returns the CPUs that are online now, in ascending order.
-    pub fn online(&self) -> Vec<u32> {
+    pub fn online_cpus(&self) -> Vec<u32> {
         read_cpu_bitmap(&self.map, self.map.header().online_offset)
     }
 
@@ -147,7 +147,7 @@ impl Counters {
     /// [`Error::Busy`] if a CPU was in an update at every attempt, [`Error::Unstable`] if the set
     /// of instances changed at every attempt.
     pub fn snapshot(&mut self, pattern: &InstancePattern) -> Result<Snapshot, Error> {
-        self.retry_until_unchanged(pattern, Self::copy_consistent_values)
+        self.take_snapshot_with(pattern, Self::copy_consistent_values)
     }
 
     /// Calls [`Self::snapshot`]. If `snapshot` fails with [`Error::Busy`], copies the values
@@ -157,7 +157,7 @@ impl Counters {
     pub fn snapshot_even_if_busy(&mut self, pattern: &InstancePattern) -> Result<Snapshot, Error> {
         match self.snapshot(pattern) {
             Err(Error::Busy(_)) => {
-                self.retry_until_unchanged(pattern, Self::copy_values_one_by_one)
+                self.take_snapshot_with(pattern, Self::copy_values_without_check)
             }
             other => other,
         }
@@ -180,8 +180,8 @@ impl Counters {
     }
 
     /// Copies the values of a selection into a buffer of the caller, one row of
-    /// [`Selection::width`] values for each possible CPU. The buffer can be reused: the function
-    /// reallocates the buffer only if its capacity is too small.
+    /// [`Selection::values_per_cpu`] values for each possible CPU. The buffer can be reused: the
+    /// function reallocates the buffer only if its capacity is too small.
     ///
     /// # Errors
     ///
@@ -200,7 +200,7 @@ impl Counters {
     /// Copies values like [`Self::copy_consistent_values`], but without the check of the seqflag.
     /// Each value is correct by itself, but the values of a CPU may be from before and after an
     /// update.
-    pub fn copy_values_one_by_one(
+    pub fn copy_values_without_check(
         &self,
         selection: &Selection,
         values: &mut Vec<i64>,
@@ -208,7 +208,7 @@ impl Counters {
         self.copy_values_of_selection(selection, values, false)
     }
 
-    fn retry_until_unchanged(
+    fn take_snapshot_with(
         &mut self,
         pattern: &InstancePattern,
         fill: fn(&Self, &Selection, &mut Vec<i64>) -> Result<SnapshotStamp, Error>,
@@ -217,7 +217,9 @@ impl Counters {
         for tries in 0..MAX_COPY_ATTEMPTS {
             let selection = self.select(pattern)?;
             match fill(self, &selection, &mut values) {
-                Ok(stamp) => return Ok(Snapshot::new(selection, stamp, values, self.online())),
+                Ok(stamp) => {
+                    return Ok(Snapshot::new(selection, stamp, values, self.online_cpus()))
+                }
                 Err(Error::Changed) => wait_before_retry(tries),
                 Err(other) => return Err(other),
             }
@@ -238,16 +240,16 @@ impl Counters {
         let generation = self.map.generation();
         // A selection of another `Counters` can have chunks that did not exist when `self` last read
         // the number of chunks.
-        let nr_chunks = self.map.extent().chunks;
+        let nr_chunks = self.map.extent().nr_chunks;
         if generation.read_begin() != catalogue.generation
             || selection.ranges.iter().any(|r| r.chunk >= nr_chunks)
         {
             return Err(Error::Changed);
         }
-        values.resize(selection.width * catalogue.cpus.len(), 0);
-        // Pass at least 1 to chunks_exact_mut(), which panics if its argument is 0. The width of an
-        // empty selection is 0.
-        let rows = values.chunks_exact_mut(selection.width.max(1));
+        values.resize(selection.values_per_cpu * catalogue.cpus.len(), 0);
+        // Pass at least 1 to chunks_exact_mut(), which panics if its argument is 0. An empty
+        // selection has 0 values per CPU.
+        let rows = values.chunks_exact_mut(selection.values_per_cpu.max(1));
         for (&cpu, row) in catalogue.cpus.iter().zip(rows) {
             if consistent {
                 self.copy_cpu_values_consistently(cpu, selection, row)?;

@@ -200,11 +200,11 @@ impl FakeCpu {
 
     /// Adds `delta` to an instance if the instance is live, like the kernel's `perf_adjust`.
     pub fn adjust(&self, instance: u32, delta: i64) {
-        self.add_group(&[(instance, delta)]);
+        self.add_to_group(&[(instance, delta)]);
     }
 
     /// Adds a number to each of several instances, in one update, if all of the instances are live.
-    pub fn add_group(&self, deltas: &[(u32, i64)]) {
+    pub fn add_to_group(&self, deltas: &[(u32, i64)]) {
         self.begin_update();
         // Pairs with the fence in is_quiescent: either this thread sees that an instance is
         // dormant, or is_quiescent sees that this update is in flight.
@@ -223,7 +223,8 @@ impl FakeCpu {
     }
 
     fn slot(&self, slot: u32) -> &Word {
-        self.shared.word(self.shared.layout.offset(self.cpu, slot))
+        self.shared
+            .word(self.shared.layout.slot_offset(self.cpu, slot))
     }
 }
 
@@ -338,10 +339,10 @@ impl RegistryStore for FakeRegistryStore {
     /// Waits until every CPU has ended the update that is in flight, and then returns true. Unlike
     /// the kernel, the fake may wait here, because no other caller is delayed.
     fn is_quiescent(&self, _instance: u32) -> bool {
-        // Pairs with the fence in add_group.
+        // Pairs with the fence in add_to_group.
         fence(Ordering::SeqCst);
         for cpu in 0..self.shared.layout.nr_cpus() {
-            let flag = self.shared.word(self.shared.layout.offset(cpu, 0));
+            let flag = self.shared.word(self.shared.layout.slot_offset(cpu, 0));
             let before = flag.load_acquire();
             while !seqflag::is_idle(flag.load_acquire()) && flag.load_acquire() == before {
                 std::thread::yield_now();
@@ -350,11 +351,11 @@ impl RegistryStore for FakeRegistryStore {
         true
     }
 
-    fn zero(&mut self, instance: u32, nr_slots: u16) {
+    fn zero_slots(&mut self, instance: u32, nr_slots: u16) {
         for cpu in 0..self.shared.layout.nr_cpus() {
             for slot in instance..instance + u32::from(nr_slots) {
                 self.shared
-                    .word(self.shared.layout.offset(cpu, slot))
+                    .word(self.shared.layout.slot_offset(cpu, slot))
                     .store_relaxed(0);
             }
         }
@@ -366,14 +367,14 @@ impl RegistryStore for FakeRegistryStore {
     }
 
     fn begin_change(&mut self) {
-        self.shared.generation().begin();
+        self.shared.generation().begin_change();
     }
 
     fn end_change(&mut self) {
-        self.shared.generation().end();
+        self.shared.generation().end_change();
     }
 
-    fn now_ns(&self) -> u64 {
+    fn realtime_ns(&self) -> u64 {
         now_ns()
     }
 }

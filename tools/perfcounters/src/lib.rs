@@ -10,7 +10,7 @@
 //! let before = counters.snapshot(&switches)?;
 //! std::thread::sleep(std::time::Duration::from_secs(1));
 //! let after = counters.snapshot(&switches)?;
-//! for change in after.since(&before) {
+//! for change in after.changes_since(&before) {
 //!     println!("{} {:?}", change.instance().name, change.rate());
 //! }
 //! # Ok::<(), perfcounters::Error>(())

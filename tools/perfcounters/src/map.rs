@@ -39,11 +39,11 @@ const DESC_WORDS: usize = size_of::<Desc>() / size_of::<u64>();
 ///
 /// # Invariants
 ///
-/// `addr` is the page-aligned start of a readable mapping of `words` 64-bit words. The mapping is
-/// valid until `self` is dropped.
+/// `addr` is the page-aligned start of a readable mapping of `nr_words` 64-bit words. The mapping
+/// is valid until `self` is dropped.
 pub(crate) struct MappedRegion {
     addr: NonNull<Word>,
-    words: usize,
+    nr_words: usize,
 }
 
 // SAFETY: A mapping belongs to the process, not to a thread, so `munmap` may be called on any
@@ -74,7 +74,7 @@ impl MappedRegion {
         // mapping.
         Ok(Self {
             addr,
-            words: len / size_of::<Word>(),
+            nr_words: len / size_of::<Word>(),
         })
     }
 
@@ -84,7 +84,9 @@ impl MappedRegion {
     ///
     /// The file contains the words `from..from + count` as long as the mapping exists.
     pub(crate) unsafe fn words(&self, from: usize, count: usize) -> &[Word] {
-        assert!(from.checked_add(count).is_some_and(|end| end <= self.words));
+        assert!(from
+            .checked_add(count)
+            .is_some_and(|end| end <= self.nr_words));
         // SAFETY: The range is inside the mapping (asserted), which lives as long as `self` and is
         // aligned for a word. By the function's contract the file contains the words of the range.
         // The kernel writes the words concurrently, as whole words; `Word` is an atomic with the
@@ -95,9 +97,9 @@ impl MappedRegion {
 
 impl Drop for MappedRegion {
     fn drop(&mut self) {
-        // SAFETY: By the invariant of `MappedRegion`, `addr` and `words` describe a whole mapping,
-        // which nothing else unmaps. No slice of the mapping outlives `self`.
-        let _ = unsafe { munmap(self.addr.as_ptr().cast(), self.words * size_of::<Word>()) };
+        // SAFETY: By the invariant of `MappedRegion`, `addr` and `nr_words` describe a whole
+        // mapping, which nothing else unmaps. No slice of the mapping outlives `self`.
+        let _ = unsafe { munmap(self.addr.as_ptr().cast(), self.nr_words * size_of::<Word>()) };
     }
 }
 
@@ -107,16 +109,16 @@ impl Drop for MappedRegion {
 /// # Invariants
 ///
 /// - Page 0 exists.
-/// - The first `extent.chunks` chunks and the pages with the descriptors of the first
-///   `extent.slots` slots exist. The kernel never removes a page of the device; a regular file must
-///   not be truncated while the library has it open.
+/// - The first `extent.nr_chunks` chunks and the pages with the descriptors of the first
+///   `extent.nr_slots` slots exist. The kernel never removes a page of the device; a regular file
+///   must not be truncated while the library has it open.
 pub(crate) struct DeviceMap {
     counters: MappedRegion,
     descs: MappedRegion,
     layout: Layout,
     /// Index, in `counters`, of the first word of chunk 0.
     first_slot_word: usize,
-    desc_stride: usize,
+    desc_stride_words: usize,
     header: Header,
     /// The file, if it is a regular file whose size has to be checked; `None` for a device, which
     /// has no size.
@@ -127,8 +129,8 @@ pub(crate) struct DeviceMap {
 /// The numbers of chunks and slots that exist now in the device or the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FileExtent {
-    pub chunks: u32,
-    pub slots: u32,
+    pub nr_chunks: u32,
+    pub nr_slots: u32,
 }
 
 impl DeviceMap {
@@ -169,7 +171,7 @@ impl DeviceMap {
         let header = raw::header_from_words(unsafe { page.words(0, HEADER_WORDS) });
         let layout = check_header(&header)?;
 
-        let end = layout.end(layout.max_chunks()) - PAGE_BYTES + header.counters_offset;
+        let end = layout.end_of_chunks(layout.max_chunks()) - PAGE_BYTES + header.counters_offset;
         let counters = map(0, end)?;
         let desc_bytes = u64::from(header.max_instances) * u64::from(header.desc_size);
         let descs = map(header.desc_offset, desc_bytes.next_multiple_of(PAGE_BYTES))?;
@@ -178,14 +180,14 @@ impl DeviceMap {
             descs,
             layout,
             first_slot_word: (header.counters_offset / WORD_BYTES) as usize,
-            desc_stride: header.desc_size as usize / size_of::<u64>(),
+            desc_stride_words: header.desc_size as usize / size_of::<u64>(),
             header,
             file: kind.is_file().then_some(file),
             // INVARIANT: Page 0 exists. The extent is empty until update_extent() reads the header.
             extent: FileExtent::default(),
         };
         map.update_extent()?;
-        if map.extent.chunks == 0 {
+        if map.extent.nr_chunks == 0 {
             return Err(Error::Corrupt("no chunk"));
         }
         Ok(map)
@@ -200,15 +202,15 @@ impl DeviceMap {
     pub(crate) fn update_extent(&mut self) -> Result<(), Error> {
         let header = raw::header_from_words(self.header_page_words(0, HEADER_WORDS));
         let extent = FileExtent {
-            chunks: header.nr_chunks,
-            slots: header.nr_slots,
+            nr_chunks: header.nr_chunks,
+            nr_slots: header.nr_slots,
         };
         if extent == self.extent {
             return Ok(());
         }
-        if extent.chunks > self.layout.max_chunks()
-            || extent.slots > self.header.max_instances
-            || self.layout.chunks_for(extent.slots) > extent.chunks
+        if extent.nr_chunks > self.layout.max_chunks()
+            || extent.nr_slots > self.header.max_instances
+            || self.layout.chunks_for(extent.nr_slots) > extent.nr_chunks
         {
             return Err(Error::Corrupt(
                 "numbers of chunks and slots contradict each other",
@@ -216,10 +218,10 @@ impl DeviceMap {
         }
         if let Some(file) = &self.file {
             let size = file_size(file)?;
-            let chunks_end =
-                self.layout.end(extent.chunks) - PAGE_BYTES + self.header.counters_offset;
+            let chunks_end = self.layout.end_of_chunks(extent.nr_chunks) - PAGE_BYTES
+                + self.header.counters_offset;
             let descs_end = self.header.desc_offset
-                + u64::from(extent.slots) * u64::from(self.header.desc_size);
+                + u64::from(extent.nr_slots) * u64::from(self.header.desc_size);
             if size < chunks_end || size < descs_end {
                 return Err(Error::Corrupt("file is shorter than its header says"));
             }
@@ -227,8 +229,8 @@ impl DeviceMap {
         // INVARIANT: The kernel creates pages before it raises the numbers of chunks and slots, and
         // it never lowers these numbers. The size of a regular file was checked just above.
         self.extent = FileExtent {
-            chunks: extent.chunks.max(self.extent.chunks),
-            slots: extent.slots.max(self.extent.slots),
+            nr_chunks: extent.nr_chunks.max(self.extent.nr_chunks),
+            nr_slots: extent.nr_slots.max(self.extent.nr_slots),
         };
         Ok(())
     }
@@ -265,12 +267,12 @@ impl DeviceMap {
     /// Returns the slots of one CPU in one chunk, or `None` if the chunk or the CPU does not exist.
     #[inline]
     pub(crate) fn cpu_slots(&self, cpu: u32, chunk: u32) -> Option<&[Word]> {
-        if chunk >= self.extent.chunks || cpu >= self.layout.nr_cpus() {
+        if chunk >= self.extent.nr_chunks || cpu >= self.layout.nr_cpus() {
             return None;
         }
         let len = self.layout.slots_per_chunk() as usize;
         let index = chunk as usize * self.layout.nr_cpus() as usize + cpu as usize;
-        // SAFETY: `chunk` is below `extent.chunks`, so the chunk exists by the invariant of
+        // SAFETY: `chunk` is below `extent.nr_chunks`, so the chunk exists by the invariant of
         // `DeviceMap`.
         Some(unsafe { self.counters.words(self.first_slot_word + index * len, len) })
     }
@@ -278,14 +280,14 @@ impl DeviceMap {
     /// Returns the words of a descriptor, or `None` if the number of the instance is not below the
     /// number of slots. The descriptor can be free, which means that no instance has this number.
     pub(crate) fn descriptor_words(&self, instance: u32) -> Option<&[Word]> {
-        if instance >= self.extent.slots {
+        if instance >= self.extent.nr_slots {
             return None;
         }
-        // SAFETY: `instance` is below `extent.slots`, so the descriptor exists by the invariant of
-        // `DeviceMap`.
+        // SAFETY: `instance` is below `extent.nr_slots`, so the descriptor exists by the invariant
+        // of `DeviceMap`.
         Some(unsafe {
             self.descs
-                .words(instance as usize * self.desc_stride, DESC_WORDS)
+                .words(instance as usize * self.desc_stride_words, DESC_WORDS)
         })
     }
 }
@@ -337,7 +339,7 @@ fn check_header(h: &Header) -> Result<Layout, Error> {
             return Err(Error::Corrupt("CPU bitmap outside of the header page"));
         }
     }
-    let chunks_bytes = layout.end(layout.max_chunks());
+    let chunks_bytes = layout.end_of_chunks(layout.max_chunks());
     if h.counters_offset % PAGE_BYTES != 0
         || h.counters_offset < PAGE_BYTES
         || h.counters_offset > 1 << 20

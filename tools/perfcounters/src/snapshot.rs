@@ -14,9 +14,9 @@ use crate::counters::{combine_cpu_values, SnapshotStamp};
 pub struct Snapshot {
     selection: Arc<Selection>,
     stamp: SnapshotStamp,
-    /// The copied values, a row of `selection.width` values for each possible CPU.
+    /// The copied values, a row of `selection.values_per_cpu` values for each possible CPU.
     values: Vec<i64>,
-    online: Vec<u32>,
+    online_cpus: Vec<u32>,
 }
 
 impl Snapshot {
@@ -24,13 +24,13 @@ impl Snapshot {
         selection: Arc<Selection>,
         stamp: SnapshotStamp,
         values: Vec<i64>,
-        online: Vec<u32>,
+        online_cpus: Vec<u32>,
     ) -> Self {
         Self {
             selection,
             stamp,
             values,
-            online,
+            online_cpus,
         }
     }
 
@@ -56,8 +56,8 @@ impl Snapshot {
 
     /// Returns the CPUs that were online right after the values were copied, in ascending order. A
     /// CPU that is offline keeps its values, and all totals include them.
-    pub fn online(&self) -> &[u32] {
-        &self.online
+    pub fn online_cpus(&self) -> &[u32] {
+        &self.online_cpus
     }
 
     /// Returns the values of each selected instance, in the order of the instance numbers.
@@ -74,7 +74,7 @@ impl Snapshot {
     }
 
     /// Returns the change of each instance since an earlier snapshot.
-    pub fn since<'a>(
+    pub fn changes_since<'a>(
         &'a self,
         earlier: &'a Snapshot,
     ) -> impl ExactSizeIterator<Item = Change<'a>> + 'a {
@@ -108,11 +108,11 @@ impl<'a> Reading<'a> {
     /// histogram.
     pub fn per_cpu(&self) -> impl ExactSizeIterator<Item = (u32, &'a [i64])> + 'a {
         let this = *self;
-        let slots = usize::from(this.instance.slots);
+        let slots = usize::from(this.instance.nr_slots);
         let rows = this
             .snapshot
             .values
-            .chunks_exact(this.snapshot.selection.width);
+            .chunks_exact(this.snapshot.selection.values_per_cpu);
         let cpus = this.snapshot.cpus().iter();
         cpus.zip(rows)
             .map(move |(cpu, row)| (*cpu, &row[this.first_column..this.first_column + slots]))
@@ -121,8 +121,8 @@ impl<'a> Reading<'a> {
     /// Combines the values of all CPUs: the largest value for a peak, otherwise their sum, which
     /// wraps like the kernel's counters. The result has one value, or one value per bucket of a
     /// histogram.
-    pub fn combined(&self) -> Vec<i64> {
-        let mut all = vec![0; usize::from(self.instance.slots)];
+    pub fn combined_values(&self) -> Vec<i64> {
+        let mut all = vec![0; usize::from(self.instance.nr_slots)];
         for (cpu, slots) in self.per_cpu().enumerate() {
             for (sum, slot) in all.iter_mut().zip(slots.1) {
                 *sum = match cpu {
@@ -137,7 +137,9 @@ impl<'a> Reading<'a> {
     /// Returns the total of the instance's values over all CPUs. The total of a histogram is the
     /// number of values that its buckets have counted.
     pub fn total(&self) -> i64 {
-        self.combined().into_iter().fold(0, i64::wrapping_add)
+        self.combined_values()
+            .into_iter()
+            .fold(0, i64::wrapping_add)
     }
 }
 
@@ -161,7 +163,7 @@ pub enum DeltaStart {
 pub struct Change<'a> {
     after: Reading<'a>,
     before: Option<Reading<'a>>,
-    since: DeltaStart,
+    delta_start: DeltaStart,
     seconds: f64,
 }
 
@@ -172,7 +174,7 @@ impl<'a> Change<'a> {
         let same_boot = new.stamp.boot_id == old.stamp.boot_id;
         let same_life = |i: &Instance| same_boot && i.incarnation == after.instance.incarnation;
         let before = old.reading(number).filter(|r| same_life(r.instance));
-        let since = if before.is_some() {
+        let delta_start = if before.is_some() {
             DeltaStart::EarlierSnapshot
         } else if old.catalogue().get(number).is_some_and(same_life) {
             DeltaStart::Unknown
@@ -186,7 +188,7 @@ impl<'a> Change<'a> {
         Self {
             after,
             before,
-            since,
+            delta_start,
             seconds: ns as f64 / 1e9,
         }
     }
@@ -202,8 +204,8 @@ impl<'a> Change<'a> {
     }
 
     /// Returns the start of the interval that [`Self::delta`] covers.
-    pub fn since(&self) -> DeltaStart {
-        self.since
+    pub fn delta_start(&self) -> DeltaStart {
+        self.delta_start
     }
 
     /// Returns the time between the two snapshots in seconds.
@@ -214,18 +216,20 @@ impl<'a> Change<'a> {
     /// Returns the increment of the total over all CPUs. The increment of a histogram is the number
     /// of values that were added; the increment of a peak is the amount by which the peak rose.
     pub fn delta(&self) -> i64 {
-        self.combined().into_iter().fold(0, i64::wrapping_add)
+        self.combined_deltas()
+            .into_iter()
+            .fold(0, i64::wrapping_add)
     }
 
     /// Returns [`Self::delta`] for each slot: one increment, or one increment per bucket of a
     /// histogram.
-    pub fn combined(&self) -> Vec<i64> {
-        let mut after = self.after.combined();
-        match (self.since, self.before) {
+    pub fn combined_deltas(&self) -> Vec<i64> {
+        let mut after = self.after.combined_values();
+        match (self.delta_start, self.before) {
             (DeltaStart::Unknown, _) => after.fill(0),
             (_, None) => {}
             (_, Some(before)) => {
-                for (new, old) in after.iter_mut().zip(before.combined()) {
+                for (new, old) in after.iter_mut().zip(before.combined_values()) {
                     *new = new.wrapping_sub(old);
                 }
             }
@@ -242,7 +246,7 @@ impl<'a> Change<'a> {
             .per_cpu()
             .map(|(cpu, slots)| (cpu, sum(slots)))
             .collect();
-        match (self.since, self.before) {
+        match (self.delta_start, self.before) {
             (DeltaStart::Unknown, _) => cpus.iter_mut().for_each(|(_, value)| *value = 0),
             (_, None) => {}
             // Two snapshots with the same boot id have the same possible CPUs.
@@ -260,7 +264,7 @@ impl<'a> Change<'a> {
     /// snapshots.
     pub fn rate(&self) -> Option<f64> {
         if self.instance().kind == Kind::Peak
-            || self.since == DeltaStart::Unknown
+            || self.delta_start == DeltaStart::Unknown
             || self.seconds <= 0.0
         {
             return None;

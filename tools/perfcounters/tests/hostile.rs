@@ -46,7 +46,7 @@ fn read_all_counters(path: &Path) -> Result<(), Error> {
     let mut counters = Counters::open_path(path)?;
     let snapshot = counters.snapshot_even_if_busy(&InstancePattern::all().include_dormant(true))?;
     let later = counters.snapshot_even_if_busy(&InstancePattern::all())?;
-    for change in later.since(&snapshot) {
+    for change in later.changes_since(&snapshot) {
         let _ = (change.delta(), change.rate(), change.per_cpu());
     }
     Ok(())
@@ -147,7 +147,7 @@ fn library_instances_that_overlap_are_refused() {
     let mut counters = Counters::open_path(&path).expect("good");
     let all = counters.catalogue().expect("settled");
     let later = all.find("h").expect("there");
-    assert_eq!((later.unknown_kind, later.slots), (Some(77), 4));
+    assert_eq!((later.unknown_kind, later.nr_slots), (Some(77), 4));
     assert!(!later.is_histogram());
     assert_eq!(all.find("after").expect("there").unknown_kind, None);
 }

@@ -27,7 +27,7 @@ fn scale_8192_cpus_are_mapped_and_added_up() {
         assert_eq!(counters.cpus().len(), MAX_CPUS as usize - 4);
         assert!(!counters.cpus().contains(&4095));
         assert_eq!(counters.cpus().last(), Some(&(MAX_CPUS - 1)));
-        assert_eq!(counters.online(), counters.cpus());
+        assert_eq!(counters.online_cpus(), counters.cpus());
 
         // Add one counter, and then histograms up to the last slot, so that every chunk is in use.
         let first = fake.add_counter("first").expect("room");

@@ -64,7 +64,7 @@ fn r0_9_groups_are_copied_whole() {
         .iter()
         .map(|cpu| {
             let write: Box<dyn FnMut() + Send> = Box::new(move || {
-                cpu.add_group(&[(a, 1), (b, 1)]);
+                cpu.add_to_group(&[(a, 1), (b, 1)]);
                 // Pause after each update, as a real CPU does: a reader can copy values only while
                 // no update is in progress.
                 for _ in 0..200 {
@@ -153,7 +153,7 @@ fn r0_14_instances_come_and_go_while_they_are_read() {
             let pairs = pairs.clone();
             let write: Box<dyn FnMut() + Send> = Box::new(move || {
                 for [x, y] in &pairs {
-                    cpu.add_group(&[(*x, 1), (*y, 1)]);
+                    cpu.add_to_group(&[(*x, 1), (*y, 1)]);
                 }
                 for _ in 0..500 {
                     std::hint::spin_loop();

@@ -141,15 +141,15 @@ fn library_values_of_cpus_are_combined_by_kind() {
     assert_eq!(snapshot.reading(peak).expect("selected").total(), 30);
     let reading = snapshot.reading(histogram).expect("selected");
     assert_eq!(reading.instance().kind, Kind::Histogram);
-    assert_eq!(reading.combined(), [10, 10, 10, 0, 0, 0, 0, 3]);
+    assert_eq!(reading.combined_values(), [10, 10, 10, 0, 0, 0, 0, 3]);
     assert_eq!(reading.total(), 33);
 
     fake.cpu(0).adjust(peak, 30);
     fake.cpu(2).add(histogram + 7, 2);
     let after = counters.snapshot(&InstancePattern::all()).expect("quiet");
-    let changes: Vec<_> = after.since(&snapshot).collect();
+    let changes: Vec<_> = after.changes_since(&snapshot).collect();
     assert_eq!((changes[0].delta(), changes[0].rate()), (7, None));
-    assert_eq!(changes[1].combined(), [0, 0, 0, 0, 0, 0, 0, 2]);
+    assert_eq!(changes[1].combined_deltas(), [0, 0, 0, 0, 0, 0, 0, 2]);
     assert_eq!(changes[1].per_cpu(), [(0, 0), (1, 0), (2, 2)]);
 }
 
@@ -178,11 +178,14 @@ fn library_changes_tell_their_starting_point() {
 
     let after = snapshot_with_dormant(&mut counters);
     let change = |n: u32| {
-        let mut changes = after.since(&before);
+        let mut changes = after.changes_since(&before);
         changes.find(|c| c.instance().number == n).expect("there")
     };
-    let check = |n, since: DeltaStart, delta: i64| {
-        assert_eq!((change(n).since(), change(n).delta()), (since, delta));
+    let check = |n, delta_start: DeltaStart, delta: i64| {
+        assert_eq!(
+            (change(n).delta_start(), change(n).delta()),
+            (delta_start, delta)
+        );
     };
     check(old, DeltaStart::EarlierSnapshot, 5);
     check(again, DeltaStart::Created, 7);
@@ -192,11 +195,11 @@ fn library_changes_tell_their_starting_point() {
     assert_eq!(change(other).instance().state, InstanceState::Dormant);
     assert!(change(old).rate().expect("a counter") > 0.0);
 
-    let mut changes = after.since(&narrow);
+    let mut changes = after.changes_since(&narrow);
     let unknown = changes
         .find(|c| c.instance().number == other)
         .expect("there");
-    let values = (unknown.since(), unknown.delta(), unknown.rate());
+    let values = (unknown.delta_start(), unknown.delta(), unknown.rate());
     assert_eq!(values, (DeltaStart::Unknown, 0, None));
 }
 
@@ -214,11 +217,11 @@ fn r0_14_offline_cpus_keep_values_and_impossible_cpus_have_none() {
     let snapshot = counters.snapshot(&InstancePattern::all()).expect("quiet");
     assert_eq!(snapshot.cpus().len(), 68);
     assert!(!snapshot.cpus().contains(&5) && !snapshot.cpus().contains(&69));
-    assert!(!snapshot.online().contains(&64) && snapshot.online().contains(&63));
+    assert!(!snapshot.online_cpus().contains(&64) && snapshot.online_cpus().contains(&63));
     assert_eq!(snapshot.reading(n).expect("selected").total(), 68);
     // The library reads the online bitmap again at each snapshot.
     fake.set_online(64, true);
-    assert!(counters.online().contains(&64));
+    assert!(counters.online_cpus().contains(&64));
 }
 
 #[test]
@@ -298,8 +301,11 @@ fn library_reload_of_the_module_is_noticed() {
     let mut reopened = open(&path);
     assert_eq!(reopened.boot_id(), [9; 16]);
     let after = reopened.snapshot(&InstancePattern::all()).expect("quiet");
-    let change = after.since(&before).next().expect("one instance");
-    assert_eq!((change.since(), change.delta()), (DeltaStart::Created, 40));
+    let change = after.changes_since(&before).next().expect("one instance");
+    assert_eq!(
+        (change.delta_start(), change.delta()),
+        (DeltaStart::Created, 40)
+    );
     // `Counters` that were opened after the reload reject a selection from before the reload.
     let result = reopened.copy_consistent_values(before.selection(), &mut Vec::new());
     assert!(matches!(result, Err(Error::Reloaded)));
@@ -314,7 +320,7 @@ fn library_empty_selection_gives_an_empty_snapshot() {
         .snapshot(&InstancePattern::new(["nothing"]))
         .expect("quiet");
     assert_eq!(snapshot.readings().len(), 0);
-    assert_eq!(snapshot.since(&snapshot).len(), 0);
+    assert_eq!(snapshot.changes_since(&snapshot).len(), 0);
 }
 
 /// Another `Counters` of the same device has not noticed that the device file grew.
@@ -340,7 +346,7 @@ fn library_selection_of_other_counters_is_rejected_or_filled() {
     let selection = growing.select(&InstancePattern::all()).expect("quiet");
     for fill in [
         Counters::copy_consistent_values,
-        Counters::copy_values_one_by_one,
+        Counters::copy_values_without_check,
     ] {
         let filled = fill(&other, &selection, &mut Vec::new());
         assert!(matches!(filled, Err(Error::Changed)), "{filled:?}");

@@ -12,13 +12,13 @@ use proptest::prelude::*;
 #[test]
 fn r1_12_switch_policy_refuses_invalid_flags() {
     let new = |flags, next, timeout| SwitchPolicy::new(flags, next, timeout, 1);
-    assert_eq!(new(0, 0, 0).map(|t| t.timeout()), Ok(0));
+    assert_eq!(new(0, 0, 0).map(|t| t.timeout_ns()), Ok(0));
     assert_eq!(new(8, 0, 0), Err(Error::Flags));
     assert_eq!(new(0, 1, 0), Err(Error::Flags));
     assert_eq!(new(TIME_SWITCH, 0, 0), Err(Error::Flags));
     assert_eq!(new(OVFL_SWITCH, 0, 1), Err(Error::Flags));
     assert_eq!(new(TIME_SWITCH, 0, u64::MAX), Err(Error::Flags));
-    assert_eq!(new(EXPL_NEXT, 7, 0).map(|t| t.next()), Ok(Some(7)));
+    assert_eq!(new(EXPL_NEXT, 7, 0).map(|t| t.next_set()), Ok(Some(7)));
     let both = new(TIME_SWITCH | OVFL_SWITCH, 0, 1 << 40).expect("both may be");
     assert!(both.is_timed() && both.switches_on_overflow());
 }
@@ -26,7 +26,7 @@ fn r1_12_switch_policy_refuses_invalid_flags() {
 #[test]
 fn r9_4_switch_timeout_has_a_minimum_and_a_maximum() {
     let longest = i64::MAX as u64 / 2;
-    let timeout = |timeout| SwitchPolicy::new(TIME_SWITCH, 0, timeout, 1).map(|t| t.timeout());
+    let timeout = |timeout| SwitchPolicy::new(TIME_SWITCH, 0, timeout, 1).map(|t| t.timeout_ns());
     assert_eq!(timeout(longest), Ok(longest));
     assert_eq!(timeout(longest + 1), Err(Error::Flags));
     assert_eq!(timeout(MIN_RUN_NS), Ok(MIN_RUN_NS));
@@ -42,7 +42,7 @@ proptest! {
         tick in prop::sample::select(vec![0u64, 1, 1000, 1_000_000, 4_000_000]),
     ) {
         let terms = SwitchPolicy::new(TIME_SWITCH, 0, requested, tick).expect("fits");
-        let timeout = terms.timeout();
+        let timeout = terms.timeout_ns();
         let tick = tick.max(1);
         prop_assert!(timeout >= requested && timeout >= MIN_RUN_NS && timeout % tick == 0);
         prop_assert!(timeout < requested.max(MIN_RUN_NS) + tick);
@@ -102,7 +102,7 @@ proptest! {
             }
             match (is_loaded, action) {
                 (false, 0..6) => {
-                    prop_assert_eq!(turns.load(now), !run_started);
+                    prop_assert_eq!(turns.record_load(now), !run_started);
                     if !run_started {
                         runs.push((0, 0));
                         run_started = true;
@@ -110,7 +110,7 @@ proptest! {
                     is_loaded = true;
                 }
                 (true, 0..4) => {
-                    turns.unload(now);
+                    turns.record_unload(now);
                     is_loaded = false;
                 }
                 (true, _) => {}
@@ -120,16 +120,19 @@ proptest! {
                     let spent = turns.end_run();
                     let run_time = if run_started { runs.last().expect("begun").0 } else { 0 };
                     prop_assert_eq!(spent, run_time);
-                    moments.end(value, spent);
+                    moments.end_run(value, spent);
                     run_started = false;
                 }
             }
             let elapsed = if run_started { runs.last().expect("begun").0 } else { 0 };
-            prop_assert_eq!(turns.elapsed(now), elapsed);
-            prop_assert_eq!(turns.remaining(now), Some(timeout.saturating_sub(elapsed)));
-            prop_assert_eq!(turns.runs(), runs.len() as u64);
+            prop_assert_eq!(turns.run_elapsed_ns(now), elapsed);
+            prop_assert_eq!(turns.run_remaining_ns(now), Some(timeout.saturating_sub(elapsed)));
+            prop_assert_eq!(turns.nr_runs(), runs.len() as u64);
             let sum = |f: fn(u64, u64) -> u128| -> u128 { runs.iter().map(|r| f(r.0, r.1)).sum() };
-            prop_assert_eq!(turns.duration(now), (sum(|t, _| t.into()) as u64, sum(|t, _| u128::from(t) * u128::from(t))));
+            prop_assert_eq!(
+                turns.duration_totals(now),
+                (sum(|t, _| t.into()) as u64, sum(|t, _| u128::from(t) * u128::from(t)))
+            );
             prop_assert_eq!(
                 moments.totals(value, elapsed),
                 (

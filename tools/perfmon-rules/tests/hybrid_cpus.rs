@@ -108,7 +108,7 @@ fn r1_4_pmu_bound_counter_is_short_outside_of_a_pmu() {
     r.set_pmd(&map, FIRST_SOFT_REGISTER + 1, 0);
     r.set_pmd(&map, FIRST_SOFT_REGISTER + 2, 0);
     r.build_program(&map, Scope::Thread);
-    r.mark_loaded_incomplete();
+    r.mark_pmu_bound_incomplete();
     assert!(r.is_incomplete(1) && r.is_incomplete(FIRST_SOFT_REGISTER + 1));
     assert!(!r.is_incomplete(FIRST_SOFT_REGISTER + 2));
     let has = |pmcs, pmds| RegisterMask { pmcs, pmds };

@@ -5,7 +5,7 @@
 //! message that the context has ended.
 #![cfg(not(loom))]
 
-use perfmon_rules::abi::{Message, END, EVICTED, FAULT, OVFL};
+use perfmon_rules::abi::{Message, MSG_END, MSG_EVICTED, MSG_FAULT, MSG_OVFL};
 use perfmon_rules::messages::{nr_message_slots, MessageQueue};
 
 fn message(msg_type: u32, pid: u32) -> Message {
@@ -21,7 +21,7 @@ fn message(msg_type: u32, pid: u32) -> Message {
 fn filled_queue(depth: usize) -> (MessageQueue<Vec<Message>>, usize) {
     let mut queue = MessageQueue::new(vec![Message::default(); nr_message_slots(depth)]);
     let nr = (0..100)
-        .take_while(|n| queue.push(&message(OVFL, *n)))
+        .take_while(|n| queue.push(&message(MSG_OVFL, *n)))
         .count();
     (queue, nr)
 }
@@ -37,17 +37,17 @@ fn r9_4_queue_accepts_messages_up_to_its_depth() {
 fn r9_4_full_queue_accepts_a_fault_and_the_end() {
     for depth in [1, 8, 30] {
         let (mut queue, nr) = filled_queue(depth);
-        assert!(queue.push(&message(FAULT, 0)));
-        assert!(queue.push(&message(END, 0)));
-        assert!(!queue.push(&message(OVFL, 0)));
+        assert!(queue.push(&message(MSG_FAULT, 0)));
+        assert!(queue.push(&message(MSG_END, 0)));
+        assert!(!queue.push(&message(MSG_OVFL, 0)));
         let types: Vec<u32> = core::iter::from_fn(|| queue.pop().map(|m| m.msg_type)).collect();
-        assert_eq!(types[..nr], vec![OVFL; nr]);
-        assert_eq!(types[nr..], [FAULT, END]);
+        assert_eq!(types[..nr], vec![MSG_OVFL; nr]);
+        assert_eq!(types[nr..], [MSG_FAULT, MSG_END]);
     }
     let (mut queue, _) = filled_queue(30);
-    assert!(queue.push(&message(EVICTED, 0)));
-    assert!(queue.push(&message(END, 0)));
-    assert!(!queue.push(&message(END, 0)));
+    assert!(queue.push(&message(MSG_EVICTED, 0)));
+    assert!(queue.push(&message(MSG_END, 0)));
+    assert!(!queue.push(&message(MSG_END, 0)));
 }
 
 #[test]
@@ -69,13 +69,13 @@ fn r9_4_queue_keeps_the_order_of_messages_when_its_slots_are_reused() {
             assert_eq!(oldest.msg_ovfl_pid, expected_pid);
             queue.put_back(&oldest);
             assert_eq!(queue.pop().unwrap().msg_ovfl_pid, expected_pid);
-            assert!(queue.push(&message(OVFL, next_pid)));
-            assert!(!queue.push(&message(OVFL, 1000)));
+            assert!(queue.push(&message(MSG_OVFL, next_pid)));
+            assert!(!queue.push(&message(MSG_OVFL, 1000)));
             next_pid += 1;
         }
         queue.clear();
         assert!(queue.is_empty() && queue.pop().is_none());
-        assert!(queue.push(&message(OVFL, 7)));
+        assert!(queue.push(&message(MSG_OVFL, 7)));
         assert_eq!(queue.pop().unwrap().msg_ovfl_pid, 7);
     }
 }

@@ -54,7 +54,7 @@ proptest! {
         }
         for _ in 0..200 {
             let (low, high) = (by_division(), by_division());
-            prop_assert_eq!(random.next(), low | (high << 31));
+            prop_assert_eq!(random.next_62_bits(), low | (high << 31));
         }
     }
 
@@ -71,7 +71,7 @@ proptest! {
         let mut random = RandomGenerator::new(seed);
         let (mut sum, mut ones, mut eighths) = (0.0, [0u32; 64], [0u32; 8]);
         for _ in 0..SAMPLES {
-            let n = random.next() & mask;
+            let n = random.next_62_bits() & mask;
             sum += n as f64 / mask as f64;
             for (bit, ones) in ones.iter_mut().enumerate() {
                 *ones += ((n >> bit) & 1) as u32;

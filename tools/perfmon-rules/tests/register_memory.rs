@@ -33,10 +33,10 @@ fn register_memory_of_size(needs: &RegisterMemorySize) -> RegisterMemory<HeapAll
 
 /// Loads a context, increments every hardware counter by `step`, and unloads the context.
 fn count_once<M: Allocator>(r: &mut Registers<M>, step: u64) {
-    r.start_hardware(|_| ());
+    r.start_hardware_counters(|_| ());
     r.add_hardware_increments(|c| Some(c.start.wrapping_add(step) & c.mask));
-    r.start_virtual(false, |_| 5);
-    r.sync_virtual(false, |g| 5 + u64::from(g.pmd));
+    r.start_virtual_counters(false, |_| 5);
+    r.sync_virtual_counters(false, |g| 5 + u64::from(g.pmd));
 }
 
 proptest! {
@@ -76,7 +76,12 @@ proptest! {
             count_once(&mut full, step as u64);
             count_once(&mut needed, step as u64);
             for pmd in (0..4).chain([FIRST_SOFT_REGISTER, FIRST_SOFT_REGISTER + 1]) {
-                prop_assert_eq!(full.pmd(&map, pmd), needed.pmd(&map, pmd), "PMD {}", pmd);
+                prop_assert_eq!(
+                    full.pmd_user_value(&map, pmd),
+                    needed.pmd_user_value(&map, pmd),
+                    "PMD {}",
+                    pmd
+                );
             }
         }
     }

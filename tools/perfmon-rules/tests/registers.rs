@@ -11,7 +11,7 @@ use perfmon_rules::claims::{RegisterMask, RegisterUsers};
 use perfmon_rules::error::Error;
 use perfmon_rules::register_bitmap::RegisterBitmap;
 use perfmon_rules::register_map::{kind, Register, Scope, FIRST_SOFT_REGISTER};
-use perfmon_rules::registers::{check_pmc, NO_EMUL64, SHORT};
+use perfmon_rules::registers::{check_pmc, NO_EMUL64, REGFL_SHORT};
 use pmu::{
     counter, event_select, pmu, registers, virtual_counter, Pmu, ENABLE_BIT, INT_BIT, OS_BIT,
 };
@@ -164,8 +164,8 @@ fn r1_3_program_has_written_registers_and_resets_others() {
     );
     let counters: Vec<_> = r.program.counters().iter().map(|c| c.pmd).collect();
     assert_eq!(counters, [1, 2]);
-    assert_eq!(r.program.global, 0b110);
-    assert_eq!(r.pmd(&map, 2), 7);
+    assert_eq!(r.program.global_ctrl_bits, 0b110);
+    assert_eq!(r.pmd_user_value(&map, 2), 7);
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn r1_3_fixed_counter_has_its_own_global_enable_bit() {
     let mut r = registers();
     r.set_pmc(3, 0, ENABLE_BIT);
     r.build_program(&map, Scope::Thread);
-    assert_eq!(r.program.global, 1 << 34);
+    assert_eq!(r.program.global_ctrl_bits, 1 << 34);
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn r1_14_read_only_pmd_keeps_its_value() {
     let map = pmu.map();
     let mut r = registers();
     r.set_pmd(&map, 0, 7);
-    assert_eq!(r.pmd(&map, 0), 0);
+    assert_eq!(r.pmd_user_value(&map, 0), 0);
 }
 
 #[test]
@@ -197,14 +197,17 @@ fn r1_5_no_emul64_keeps_the_width_of_the_counter() {
     r.set_pmc(0, NO_EMUL64, ENABLE_BIT);
     r.set_pmc(1, 0, ENABLE_BIT);
     r.build_program(&map, Scope::Thread);
-    r.start_hardware(|_| ());
+    r.start_hardware_counters(|_| ());
     for pmd in [0, 1] {
         r.set_pmd(&map, pmd, (1 << 40) - 1);
     }
     r.add_hardware_increments(|_| Some(3));
-    assert_eq!((r.pmd(&map, 0), r.pmd(&map, 1)), (2, (1 << 40) + 2));
+    assert_eq!(
+        (r.pmd_user_value(&map, 0), r.pmd_user_value(&map, 1)),
+        (2, (1 << 40) + 2)
+    );
     r.set_pmc(0, 0, ENABLE_BIT);
-    assert_eq!(r.pmd(&map, 0), (1 << 40) + 2);
+    assert_eq!(r.pmd_user_value(&map, 0), (1 << 40) + 2);
 }
 
 #[test]
@@ -217,11 +220,11 @@ fn r1_5_no_emul64_narrows_a_virtual_counter() {
     let mut r = registers();
     r.set_pmd(&map, FIRST_SOFT_REGISTER, 0x1fff);
     r.set_pmc(0, NO_EMUL64, ENABLE_BIT);
-    assert_eq!(r.pmd(&map, FIRST_SOFT_REGISTER), 0x1fff);
+    assert_eq!(r.pmd_user_value(&map, FIRST_SOFT_REGISTER), 0x1fff);
     r.set_pmc(FIRST_SOFT_REGISTER, NO_EMUL64, 0);
-    assert_eq!(r.pmd(&map, FIRST_SOFT_REGISTER), 0xfff);
+    assert_eq!(r.pmd_user_value(&map, FIRST_SOFT_REGISTER), 0xfff);
     r.set_pmc(FIRST_SOFT_REGISTER, 0, 0);
-    assert_eq!(r.pmd(&map, FIRST_SOFT_REGISTER), 0x1fff);
+    assert_eq!(r.pmd_user_value(&map, FIRST_SOFT_REGISTER), 0x1fff);
 }
 
 #[test]
@@ -253,14 +256,13 @@ fn r1_3_register_bitmap_is_a_set_of_numbers() {
     assert!(!numbers.has(64) && numbers.has(63));
 }
 
-/// Checks an argument whose field `$field` is 1 and whose other fields have their defaults.
-macro_rules! check_with_1 {
+/// Returns an argument whose field `$field` is 1 and whose other fields have their defaults.
+macro_rules! with_1 {
     ($type:ident, $field:ident) => {
         $type {
             $field: 1,
             ..$type::default()
         }
-        .check()
     };
 }
 
@@ -290,32 +292,32 @@ fn r1_3_invalid_context_flags_are_refused() {
         };
         assert_eq!(ctx.scope(), scope, "{ctx_flags:#x} {ctx_core:#x}");
     }
-    assert_eq!(check_with_1!(Pmc, reg_set), Ok(()));
-    assert_eq!(check_with_1!(Pmd, reg_set), Ok(()));
+    assert_eq!(with_1!(Pmc, reg_set).check(), Ok(()));
+    assert_eq!(with_1!(Pmd, reg_set).check_write(), Ok(()));
     // A random mask is accepted only with the flag RANDOM.
     for (reg_flags, reg_random_mask, checked) in [
         (1, 0, Ok(())),
         (3, 0xff, Ok(())),
         (4, 0, Err(Error::Flags)),
         (1, 0xff, Err(Error::Flags)),
-        // A program may write back an array in which a read has set the flag SHORT.
-        (SHORT, 0, Ok(())),
-        (SHORT | 1, 0, Ok(())),
-        (SHORT | 4, 0, Err(Error::Flags)),
+        // A program may write back an array in which a read has set the flag REGFL_SHORT.
+        (REGFL_SHORT, 0, Ok(())),
+        (REGFL_SHORT | 1, 0, Ok(())),
+        (REGFL_SHORT | 4, 0, Err(Error::Flags)),
     ] {
         let pmd = Pmd {
             reg_flags,
             reg_random_mask,
             ..Pmd::default()
         };
-        assert_eq!(pmd.check(), checked, "{reg_flags} {reg_random_mask}");
-        let samples = reg_flags & !SHORT != 0;
+        assert_eq!(pmd.check_write(), checked, "{reg_flags} {reg_random_mask}");
+        let samples = reg_flags & !REGFL_SHORT != 0;
         assert_eq!(pmd.is_sampling(), samples, "{reg_flags}");
     }
-    assert_eq!(check_with_1!(Pmd, reg_random_seed), Ok(()));
-    assert_eq!(check_with_1!(Start, start_set), Ok(()));
-    assert_eq!(check_with_1!(Load, load_set), Ok(()));
-    assert_eq!(check_with_1!(Load, load_reserved1), Err(Error::Flags));
+    assert_eq!(with_1!(Pmd, reg_random_seed).check_write(), Ok(()));
+    assert_eq!(with_1!(Start, start_set).check(), Ok(()));
+    assert_eq!(with_1!(Load, load_set).check(), Ok(()));
+    assert_eq!(with_1!(Load, load_reserved1).check(), Err(Error::Flags));
 }
 
 /// A random step of the test r1_5_narrow_counters_add_up_to_64_bits().
@@ -349,7 +351,7 @@ proptest! {
         let mut unseen = 0u64;
         r.set_pmc(0, 0, ENABLE_BIT);
         r.build_program(&map, Scope::Thread);
-        r.start_hardware(|_| ());
+        r.start_hardware_counters(|_| ());
         for step in steps {
             match step {
                 Step::Count(n) => {
@@ -367,7 +369,7 @@ proptest! {
                 Step::Read => {
                     r.add_hardware_increments(|_| Some(hardware));
                     unseen = 0;
-                    prop_assert_eq!(r.pmd(&map, 0), model);
+                    prop_assert_eq!(r.pmd_user_value(&map, 0), model);
                 }
                 Step::Switch => {
                     r.add_hardware_increments(|_| Some(hardware));
@@ -375,7 +377,7 @@ proptest! {
                     // 0.
                     hardware = 0;
                     unseen = 0;
-                    r.start_hardware(|_| ());
+                    r.start_hardware_counters(|_| ());
                 }
                 Step::Write(value) => {
                     r.add_hardware_increments(|_| Some(hardware));
@@ -383,13 +385,13 @@ proptest! {
                     r.build_program(&map, Scope::Thread);
                     hardware = 0;
                     unseen = 0;
-                    r.start_hardware(|_| ());
+                    r.start_hardware_counters(|_| ());
                     model = value;
                 }
             }
         }
         r.add_hardware_increments(|_| Some(hardware));
-        prop_assert_eq!(r.pmd(&map, 0), model);
+        prop_assert_eq!(r.pmd_user_value(&map, 0), model);
     }
 
     #[test]
@@ -443,25 +445,25 @@ fn r1_13_virtual_counters_count_increments_of_their_source() {
     }
     r.build_program(&map, Scope::Thread);
     let at = |value: u64| move |_: &_| value;
-    r.start_virtual(true, at(65_535));
-    r.start_virtual(false, at(10));
-    r.sync_virtual(false, at(13));
-    r.sync_virtual(true, at(4));
-    assert_eq!((r.value(in_pmu), r.value(of_thread)), (103, 105));
+    r.start_virtual_counters(true, at(65_535));
+    r.start_virtual_counters(false, at(10));
+    r.sync_virtual_counters(false, at(13));
+    r.sync_virtual_counters(true, at(4));
+    assert_eq!((r.pmd_value(in_pmu), r.pmd_value(of_thread)), (103, 105));
     // The thread is switched in again: the counter `in_pmu` counts from its new start value 1000,
     // and the counter `of_thread` continues from 4.
-    r.start_virtual(false, at(1000));
-    r.sync_virtual(false, at(1001));
-    r.sync_virtual(true, at(5));
-    assert_eq!((r.value(in_pmu), r.value(of_thread)), (104, 106));
+    r.start_virtual_counters(false, at(1000));
+    r.sync_virtual_counters(false, at(1001));
+    r.sync_virtual_counters(true, at(5));
+    assert_eq!((r.pmd_value(in_pmu), r.pmd_value(of_thread)), (104, 106));
     // In a context of a CPU, the counters `in_pmu` and `of_thread` count only while the context is
     // loaded into the PMU of the CPU.
     r.build_program(&map, Scope::System);
-    r.start_virtual(false, at(0));
-    r.sync_virtual(true, at(77));
-    assert_eq!((r.value(in_pmu), r.value(of_thread)), (104, 106));
-    r.sync_virtual(false, at(2));
-    assert_eq!((r.value(in_pmu), r.value(of_thread)), (106, 108));
+    r.start_virtual_counters(false, at(0));
+    r.sync_virtual_counters(true, at(77));
+    assert_eq!((r.pmd_value(in_pmu), r.pmd_value(of_thread)), (104, 106));
+    r.sync_virtual_counters(false, at(2));
+    assert_eq!((r.pmd_value(in_pmu), r.pmd_value(of_thread)), (106, 108));
 }
 
 #[test]
@@ -476,15 +478,18 @@ fn r1_7_write_to_a_pmd_clears_its_overflow() {
             r.set_armed(pmd, true);
             r.build_program(&map, Scope::Thread);
             r.set_throttled(throttled);
-            r.start_virtual(true, |_| 0);
-            r.sync_virtual(true, |_| 1);
-            assert_eq!((r.has_pending(), r.has_skipped()), (!throttled, throttled));
+            r.start_virtual_counters(true, |_| 0);
+            r.sync_virtual_counters(true, |_| 1);
+            assert_eq!(
+                (r.has_pending_pmds(), r.has_skipped_pmds()),
+                (!throttled, throttled)
+            );
             match set {
                 0 => r.set_pmd(&map, pmd, 5),
-                _ => r.set_value(pmd, 5),
+                _ => r.set_pmd_value(pmd, 5),
             }
-            assert_eq!((r.has_pending(), r.has_skipped()), (false, false));
-            assert_eq!(r.value(pmd), 5);
+            assert_eq!((r.has_pending_pmds(), r.has_skipped_pmds()), (false, false));
+            assert_eq!(r.pmd_value(pmd), 5);
         }
     }
 }
@@ -495,12 +500,12 @@ fn r1_13_virtual_counter_counts_after_its_first_write() {
     let map = pmu.map();
     let mut r = registers();
     r.build_program(&map, Scope::Thread);
-    r.sync_virtual(false, |_| panic!("nothing was asked for"));
+    r.sync_virtual_counters(false, |_| panic!("nothing was asked for"));
     r.set_pmc(FIRST_SOFT_REGISTER + 1, 0, 42);
     r.set_pmd(&map, FIRST_SOFT_REGISTER + 2, 0);
     r.build_program(&map, Scope::Thread);
     let mut asked = vec![];
-    r.start_virtual(false, |g| {
+    r.start_virtual_counters(false, |g| {
         asked.push((g.pmd, g.control));
         0
     });

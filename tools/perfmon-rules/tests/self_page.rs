@@ -34,7 +34,7 @@ fn r1_18_the_self_page_shows_only_counters_with_64_bit_pmds() {
     let counters = registers.program.counters();
     assert_eq!(counters.len(), 2);
     let shown: Vec<_> = self_page_counters(counters, |pmd| 100 + u64::from(pmd))
-        .map(|c| (c.pmd, c.rdpmc, c.mask, c.start, c.value))
+        .map(|c| (c.pmd, c.rdpmc, c.mask, c.start, c.pmd_value))
         .collect();
     assert_eq!(shown, [(1, 8, (1 << 40) - 1, (1 << 40) - 2, 101)]);
 }

@@ -8,21 +8,21 @@ mod intel;
 
 /// A range of events that only some counters count correctly.
 struct CounterRule {
-    /// The first event code of the range. An event is in the range if its code, masked with `mask`,
-    /// is from `first` to `last`.
+    /// The first event code of the range. An event is in the range if its code, masked with
+    /// `code_mask`, is from `first` to `last`.
     first: u16,
     last: u16,
-    mask: u16,
+    code_mask: u16,
     /// Bit n is set if counter n can count the events of the range.
-    counters: u64,
+    counter_mask: u64,
 }
 
-const fn rule(first: u16, last: u16, mask: u16, counters: u64) -> CounterRule {
+const fn rule(first: u16, last: u16, code_mask: u16, counter_mask: u64) -> CounterRule {
     CounterRule {
         first,
         last,
-        mask,
-        counters,
+        code_mask,
+        counter_mask,
     }
 }
 
@@ -36,7 +36,7 @@ struct ExtraMsr {
     register: &'static str,
 }
 
-const fn extra(code: u16, register: &'static str) -> ExtraMsr {
+const fn extra_msr(code: u16, register: &'static str) -> ExtraMsr {
     ExtraMsr { code, register }
 }
 
@@ -51,7 +51,7 @@ type Model = (
 
 /// The resource that an event needs in addition to a counter and the counter's control register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MissingResource {
+pub enum ExtraResource {
     /// The Intel register with this name must be programmed in addition to the control register.
     Register(&'static str),
     /// Two counters of an AMD processor must be merged into one counter.
@@ -60,19 +60,19 @@ pub enum MissingResource {
 
 /// Returns what an event needs in addition to a counter on an Intel model. Returns `None` if the
 /// event needs only a counter and the counter's control register, or if the model is unknown.
-pub fn intel_missing_resource(family: u32, model: u32, code: u64) -> Option<MissingResource> {
+pub fn intel_extra_resource(family: u32, model: u32, code: u64) -> Option<ExtraResource> {
     let models = intel::INTEL_MODELS
         .iter()
         .filter(|m| (m.0, m.1) == (family, model));
     let mut extras = models.flat_map(|m| m.3).flat_map(|table| table.iter());
     let found = extras.find(|e| e.code == code as u16)?;
-    Some(MissingResource::Register(found.register))
+    Some(ExtraResource::Register(found.register))
 }
 
 /// Returns what an event needs in addition to a counter on an AMD family. Returns `None` if the
 /// event needs only a counter and the counter's control register.
-pub fn amd_missing_resource(family: u32, code: u64) -> Option<MissingResource> {
-    amd::needs_merged_counters(family, code).then_some(MissingResource::Merge)
+pub fn amd_extra_resource(family: u32, code: u64) -> Option<ExtraResource> {
+    amd::needs_merged_counters(family, code).then_some(ExtraResource::Merge)
 }
 
 /// Returns the mask of the counters that can count an event on an AMD family.
@@ -97,11 +97,12 @@ pub fn intel_counter_mask(family: u32, model: u32, code: u64) -> u64 {
         .flat_map(|m| m.2)
         .filter_map(|table| {
             // Use the first rule that matches, like perf.
-            let fits =
-                |rule: &&CounterRule| (rule.first..=rule.last).contains(&(code as u16 & rule.mask));
+            let fits = |rule: &&CounterRule| {
+                (rule.first..=rule.last).contains(&(code as u16 & rule.code_mask))
+            };
             table.iter().find(fits)
         })
-        .fold(u64::MAX, |counters, rule| counters & rule.counters)
+        .fold(u64::MAX, |counters, rule| counters & rule.counter_mask)
 }
 
 #[cfg(test)]
@@ -127,21 +128,24 @@ mod tests {
 
     #[test]
     fn r1_16_offcore_and_pebs_events_need_a_register() {
-        let missing = |model, code| intel_missing_resource(6, model, code);
-        let register = |name| Some(MissingResource::Register(name));
+        let extra_resource = |model, code| intel_extra_resource(6, model, code);
+        let register = |name| Some(ExtraResource::Register(name));
         // On Skylake, the events 0x01b7, 0x01bb, 0x01cd and 0x01c6 need a register in addition to
         // the control register of the counter.
-        assert_eq!(missing(0x5e, 0x01b7), register("OFFCORE_RSP_0"));
-        assert_eq!(missing(0x5e, 0x01bb), register("OFFCORE_RSP_1"));
-        assert_eq!(missing(0x5e, 0x01cd), register("PEBS_LD_LAT_THRESHOLD"));
-        assert_eq!(missing(0x5e, 0x01c6), register("PEBS_FRONTEND"));
-        assert_eq!(missing(0x5e, 0x00c0), None);
+        assert_eq!(extra_resource(0x5e, 0x01b7), register("OFFCORE_RSP_0"));
+        assert_eq!(extra_resource(0x5e, 0x01bb), register("OFFCORE_RSP_1"));
+        assert_eq!(
+            extra_resource(0x5e, 0x01cd),
+            register("PEBS_LD_LAT_THRESHOLD")
+        );
+        assert_eq!(extra_resource(0x5e, 0x01c6), register("PEBS_FRONTEND"));
+        assert_eq!(extra_resource(0x5e, 0x00c0), None);
         // Haswell has no PEBS_FRONTEND events. On Sapphire Rapids, the OFFCORE_RSP events have
         // other codes than on Skylake.
-        assert_eq!(missing(0x3c, 0x01c6), None);
-        assert_eq!(missing(0x8f, 0x012a), register("OFFCORE_RSP_0"));
-        assert_eq!(missing(0x8f, 0x01b7), None);
-        assert_eq!(missing(0x01, 0x01b7), None);
+        assert_eq!(extra_resource(0x3c, 0x01c6), None);
+        assert_eq!(extra_resource(0x8f, 0x012a), register("OFFCORE_RSP_0"));
+        assert_eq!(extra_resource(0x8f, 0x01b7), None);
+        assert_eq!(extra_resource(0x01, 0x01b7), None);
     }
 
     #[test]
@@ -164,15 +168,9 @@ mod tests {
 
     #[test]
     fn r1_16_amd_event_3_needs_merged_counters() {
-        assert_eq!(
-            amd_missing_resource(0x17, 0xff03),
-            Some(MissingResource::Merge)
-        );
-        assert_eq!(
-            amd_missing_resource(0x19, 0x0803),
-            Some(MissingResource::Merge)
-        );
-        assert_eq!(amd_missing_resource(0x15, 0xff03), None);
-        assert_eq!(amd_missing_resource(0x17, 0x1_0000_0003), None);
+        assert_eq!(amd_extra_resource(0x17, 0xff03), Some(ExtraResource::Merge));
+        assert_eq!(amd_extra_resource(0x19, 0x0803), Some(ExtraResource::Merge));
+        assert_eq!(amd_extra_resource(0x15, 0xff03), None);
+        assert_eq!(amd_extra_resource(0x17, 0x1_0000_0003), None);
     }
 }

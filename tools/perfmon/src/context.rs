@@ -7,8 +7,10 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use perfmon_rules::abi::{Pmc, Pmd, Runs, SetDesc, SetInfo, Status, END, EVICTED, FAULT, OVFL};
-use perfmon_rules::registers::SHORT;
+use perfmon_rules::abi::{
+    Pmc, Pmd, Runs, SetDesc, SetInfo, Status, MSG_END, MSG_EVICTED, MSG_FAULT, MSG_OVFL,
+};
+use perfmon_rules::registers::REGFL_SHORT;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::retry_on_intr;
 
@@ -72,7 +74,7 @@ impl Reading {
     fn from_pmd(pmd: &Pmd) -> Self {
         Self {
             value: pmd.reg_value,
-            lacks_counts: pmd.reg_flags & SHORT != 0,
+            lacks_counts: pmd.reg_flags & REGFL_SHORT != 0,
         }
     }
 }
@@ -200,7 +202,7 @@ impl Context {
         };
         let mut all: Vec<Runs> = registers.iter().map(runs).collect();
         for chunk in all.chunks_mut(4096 / size_of::<Runs>()) {
-            abi::read_event_runs(self.file.as_fd(), chunk)?;
+            abi::read_run_sums(self.file.as_fd(), chunk)?;
         }
         Ok(all)
     }
@@ -324,16 +326,16 @@ impl Message {
             u64::from_ne_bytes(word)
         };
         match word(0) as u32 {
-            OVFL => Self::Overflow {
+            MSG_OVFL => Self::Overflow {
                 pid: (word(0) >> 32) as u32,
                 cpu: (word(1) >> 16) as u16,
                 tid: (word(1) >> 32) as u32,
                 ip: word(2),
                 pmds: [word(3), word(4), word(5), word(6), word(7)],
             },
-            END => Self::End,
-            FAULT => Self::Fault,
-            EVICTED => Self::Evicted,
+            MSG_END => Self::End,
+            MSG_FAULT => Self::Fault,
+            MSG_EVICTED => Self::Evicted,
             other => Self::Other(other),
         }
     }

@@ -60,4 +60,4 @@ pub use context::{
 pub use map::{PmcInfo, PmdInfo, PmuDescription, RegisterMap};
 pub use perfmon_rules::abi::{status, Pmd, Runs, SetDesc, SetInfo, Status};
 pub use perfmon_rules::event_sets::{EXPL_NEXT, OVFL_SWITCH, TIME_SWITCH};
-pub use perfmon_rules::registers::SHORT;
+pub use perfmon_rules::registers::REGFL_SHORT;

@@ -44,9 +44,9 @@ pub struct PmdInfo {
     /// Width of the counter in bits.
     pub width: u32,
     /// Bit n is set if the n-th PMC of the PMU description controls the PMD.
-    pub pmcs: u64,
+    pub pmc_mask: u64,
     /// The index of the counter for RDPMC.
-    pub rdpmc: Option<u32>,
+    pub rdpmc_index: Option<u32>,
     /// True for a counter; false for a register that shows a current value.
     pub is_counter: bool,
     /// `thread` or `system-wide` if only contexts of this kind may use the register; empty if both
@@ -129,7 +129,7 @@ impl RegisterMap {
 
     /// Removes each hardware register if `is_common` returns false for the register's list of CPUs.
     /// The list is empty for a register that all CPUs have.
-    pub fn retain_registers_of_cpus(mut self, is_common: impl Fn(&str) -> bool) -> Self {
+    pub fn retain_hardware_registers(mut self, is_common: impl Fn(&str) -> bool) -> Self {
         if let Some(hardware) = &mut self.hardware {
             hardware.pmcs.retain(|r| is_common(&r.cpus));
             hardware.pmds.retain(|r| is_common(&r.cpus));
@@ -219,8 +219,8 @@ fn parse_register(line: &str, description: &mut PmuDescription) -> Option<()> {
             width: value("width")
                 .and_then(|w| w.try_into().ok())
                 .unwrap_or_default(),
-            pmcs: value("pmcs").unwrap_or_default(),
-            rdpmc: value("rdpmc").and_then(|n| n.try_into().ok()),
+            pmc_mask: value("pmcs").unwrap_or_default(),
+            rdpmc_index: value("rdpmc").and_then(|n| n.try_into().ok()),
             is_counter: !words.contains(&"value"),
             scope,
             cpus,
@@ -257,8 +257,8 @@ not a register
             Some(0xffff_ffff_ffff_f888)
         );
         let fixed = hardware.pmd(18).expect("PMD18");
-        assert_eq!((fixed.width, fixed.pmcs), (48, 1 << 16));
-        assert_eq!(fixed.rdpmc, Some(0x4000_0002));
+        assert_eq!((fixed.width, fixed.pmc_mask), (48, 1 << 16));
+        assert_eq!(fixed.rdpmc_index, Some(0x4000_0002));
         assert_eq!(map.soft.len(), 1);
         assert_eq!(map.soft[0].pmds.len(), 2);
         let clock = map.pmd(257).expect("PMD257");
@@ -287,9 +287,9 @@ PMD1 D address=0xc2 width=48 pmcs=0x2 rdpmc=0x1 cpus=0,2-3
         assert_eq!(map.pmd(1).map(|r| r.cpus.as_str()), Some("0,2-3"));
         let common = map
             .clone()
-            .retain_registers_of_cpus(|cpus| cpus.is_empty() || cpus == "0,2-3");
+            .retain_hardware_registers(|cpus| cpus.is_empty() || cpus == "0,2-3");
         assert!(common.pmc(1).is_some() && common.pmd(1).is_some());
-        let map = map.retain_registers_of_cpus(str::is_empty);
+        let map = map.retain_hardware_registers(str::is_empty);
         assert!(map.pmc(0).is_some() && map.pmd(0).is_some());
         assert!(map.pmc(1).is_none() && map.pmd(1).is_none());
     }

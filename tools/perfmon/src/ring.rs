@@ -39,9 +39,9 @@ pub use reader::{Reader, Records, Ring};
 pub use record::{Record, Sample, GUEST_SAMPLE_ADDRESS, KERNEL_STACK_MARKER, USER_STACK_MARKER};
 
 /// Flag of [`RingArgument::fields`]: record the frames of the kernel stack.
-pub const RECORD_KERNEL_STACK: u32 = 0x01;
+pub const FIELD_KERNEL_STACK: u32 = 0x01;
 /// Flag of [`RingArgument::fields`]: record the frames of the user stack.
-pub const RECORD_USER_STACK: u32 = 0x02;
+pub const FIELD_USER_STACK: u32 = 0x02;
 
 /// The argument of the formats `ring`, `flight-recorder` and `call-stack`; C's `struct
 /// perfmon_ring_arg`.
@@ -54,7 +54,7 @@ pub struct RingArgument {
     /// Number of new bytes after which the kernel sends a message to the reader. The watermark 0
     /// means half of `size`; in a ring with [`OVERWRITE`], the watermark 0 disables messages.
     pub watermark: u32,
-    /// Optional fields of samples, [`RECORD_KERNEL_STACK`] and [`RECORD_USER_STACK`].
+    /// Optional fields of samples, [`FIELD_KERNEL_STACK`] and [`FIELD_USER_STACK`].
     pub fields: u32,
     /// Maximum number of frames of each stack; 0 means 127.
     pub max_frames: u32,

@@ -14,8 +14,8 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! The crate `protocols` has the protocol and its memory barriers ([`SelfPage::read`]). The file
-//! `rdpmc.rs` has the RDPMC instruction and the thread pointer.
+//! The crate `protocols` has the protocol and its memory barriers ([`SelfPage::read_pmd`]). The
+//! file `rdpmc.rs` has the RDPMC instruction and the thread pointer.
 #![expect(unsafe_code, reason = "the address of a mapping that C code has kept")]
 
 mod rdpmc;
@@ -55,7 +55,7 @@ fn read_counter_as_thread(
     rdpmc: impl Fn(u32) -> u64,
 ) -> Option<u64> {
     for _ in 0..MAX_READ_ATTEMPTS {
-        match page.read(pmd, thread, &rdpmc) {
+        match page.read_pmd(pmd, thread, &rdpmc) {
             Some(SelfPageReading::Value(value)) => return Some(value),
             Some(SelfPageReading::UseSyscall) => return None,
             None => spin_loop(),
@@ -134,7 +134,7 @@ mod tests {
             rdpmc: 7,
             mask: (1 << 48) - 1,
             start: (1 << 48) - 5,
-            value: value(),
+            pmd_value: value(),
         })
     }
 

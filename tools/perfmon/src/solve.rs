@@ -37,7 +37,7 @@ pub struct EventSchedule {
     /// The assignment of each event, in the order of the events.
     pub assignments: Vec<Assignment>,
     /// Number of event sets in the schedule. Each event set has at least one event.
-    pub sets: u16,
+    pub nr_sets: u16,
 }
 
 /// The reason why the events cannot be assigned.
@@ -144,7 +144,7 @@ impl<'a> EventPmdMatching<'a> {
     /// Returns the assignment without the sets that have no event.
     fn to_schedule(&self) -> EventSchedule {
         let mut assignments = vec![Assignment { set: 0, pmd: 0 }; self.events.len()];
-        let mut sets = 0;
+        let mut nr_sets = 0;
         for in_use in self
             .pmds_in_use_by_set
             .iter()
@@ -152,13 +152,16 @@ impl<'a> EventPmdMatching<'a> {
         {
             for (pmd, event) in in_use {
                 assignments[*event] = Assignment {
-                    set: sets,
+                    set: nr_sets,
                     pmd: *pmd,
                 };
             }
-            sets += 1;
+            nr_sets += 1;
         }
-        EventSchedule { assignments, sets }
+        EventSchedule {
+            assignments,
+            nr_sets,
+        }
     }
 }
 
@@ -325,7 +328,7 @@ pub fn assign_events_to_sets(events: &[EventConstraint]) -> Result<EventSchedule
         .map_err(ScheduleError::NoCounter)?
         .to_schedule();
     let mut total_steps_left = MAX_TOTAL_SEARCH_STEPS;
-    for sets in min_sets..usize::from(first_fit_schedule.sets) {
+    for sets in min_sets..usize::from(first_fit_schedule.nr_sets) {
         let max_steps = MAX_SEARCH_STEPS.min(total_steps_left);
         let mut search = GroupPlacementSearch {
             events,
@@ -361,7 +364,7 @@ mod tests {
             .map(|s| (s.set, s.pmd))
             .collect();
         for (event, seat) in events.iter().zip(&schedule.assignments) {
-            assert!(event.usable_pmds.contains(&seat.pmd) && seat.set < schedule.sets);
+            assert!(event.usable_pmds.contains(&seat.pmd) && seat.set < schedule.nr_sets);
             for (other, at) in events.iter().zip(&schedule.assignments) {
                 assert!(event.group.is_none() || event.group != other.group || at.set == seat.set);
             }
@@ -370,7 +373,11 @@ mod tests {
         assignments.dedup();
         assert_eq!(assignments.len(), events.len(), "a counter twice");
         assignments.dedup_by_key(|(set, _)| *set);
-        assert_eq!(assignments.len(), usize::from(schedule.sets), "empty set");
+        assert_eq!(
+            assignments.len(),
+            usize::from(schedule.nr_sets),
+            "empty set"
+        );
     }
 
     #[test]
@@ -379,16 +386,16 @@ mod tests {
         let events = vec![event_constraint(&any, None); 9];
         let found = assign_events_to_sets(&events).expect("fits");
         check_schedule_is_valid(&events, &found);
-        assert_eq!(found.sets, 3);
+        assert_eq!(found.nr_sets, 3);
         // Three events that need the same counter need three sets.
         let events = vec![event_constraint(&[2], None); 3];
-        assert_eq!(assign_events_to_sets(&events).expect("fits").sets, 3);
+        assert_eq!(assign_events_to_sets(&events).expect("fits").nr_sets, 3);
         // The first event moves to counter 1, because the second event can use counter 0 only.
         let events = [
             event_constraint(&[0, 1], None),
             event_constraint(&[0], None),
         ];
-        assert_eq!(assign_events_to_sets(&events).expect("fits").sets, 1);
+        assert_eq!(assign_events_to_sets(&events).expect("fits").nr_sets, 1);
         // Three pairs and two single events fit into two sets of four counters.
         let mut events: Vec<EventConstraint> = (0..6)
             .map(|n| event_constraint(&any, Some(n / 2)))
@@ -396,7 +403,7 @@ mod tests {
         events.extend([event_constraint(&any, None), event_constraint(&any, None)]);
         let found = assign_events_to_sets(&events).expect("fits");
         check_schedule_is_valid(&events, &found);
-        assert_eq!(found.sets, 2);
+        assert_eq!(found.nr_sets, 2);
     }
 
     /// Checks that 2,000 events are assigned to the smallest number of sets.
@@ -411,7 +418,7 @@ mod tests {
             .collect();
         let found = assign_events_to_sets(&events).expect("fits");
         check_schedule_is_valid(&events, &found);
-        assert_eq!(found.sets, 500);
+        assert_eq!(found.nr_sets, 500);
     }
 
     /// Checks the schedules of many groups that need the same counter.
@@ -421,7 +428,7 @@ mod tests {
             (0..210).map(|n| event_constraint(&[0], Some(n))).collect();
         let found = assign_events_to_sets(&events).expect("fits");
         check_schedule_is_valid(&events, &found);
-        assert_eq!(found.sets, 210);
+        assert_eq!(found.nr_sets, 210);
         // Each group has a second event, which another counter counts.
         let events: Vec<EventConstraint> = (0..201)
             .flat_map(|n| {
@@ -430,7 +437,7 @@ mod tests {
             .collect();
         let found = assign_events_to_sets(&events).expect("fits");
         check_schedule_is_valid(&events, &found);
-        assert_eq!(found.sets, 201);
+        assert_eq!(found.nr_sets, 201);
     }
 
     /// Checks the schedule of 40 groups of three events and 21 groups of two. The lower bound is 41
@@ -443,7 +450,7 @@ mod tests {
             .collect();
         let found = assign_events_to_sets(&events).expect("fits");
         check_schedule_is_valid(&events, &found);
-        assert_eq!(found.sets, 51);
+        assert_eq!(found.nr_sets, 51);
     }
 
     #[test]
@@ -530,7 +537,7 @@ mod tests {
             match assign_events_to_sets(&events) {
                 Ok(found) => {
                     check_schedule_is_valid(&events, &found);
-                    prop_assert_eq!(Some(found.sets), fewest);
+                    prop_assert_eq!(Some(found.nr_sets), fewest);
                 }
                 Err(_) => prop_assert_eq!(fewest, None),
             }

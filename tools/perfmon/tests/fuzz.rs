@@ -24,7 +24,7 @@ fn parse_and_query_map(bytes: &[u8]) {
     };
     let map = RegisterMap::parse(text);
     let _ = (map.pmc(0), map.pmd(257));
-    let _ = map.retain_registers_of_cpus(str::is_empty);
+    let _ = map.retain_hardware_registers(str::is_empty);
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn read_ring_twice(bytes: &[u8]) -> usize {
     let mut reader = Reader::new(&ring());
     let mut nr_records = 0;
     for position in [head, head.wrapping_mul(3)] {
-        RingWriter::new(flags as u32, size, 0).begin(&ring(), position);
+        RingWriter::new(flags as u32, size, 0).begin_at_position(&ring(), position);
         nr_records += reader.records(ring()).count();
     }
     nr_records

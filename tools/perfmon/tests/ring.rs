@@ -317,7 +317,7 @@ fn r1_9_ring_argument_has_the_layout_of_the_kernel() {
         size: 0x10000,
         flags: BACKWARD | OVERWRITE,
         watermark: 5,
-        fields: ring::RECORD_USER_STACK,
+        fields: ring::FIELD_USER_STACK,
         max_frames: 7,
     };
     let bytes = argument.to_bytes();

@@ -32,7 +32,7 @@ impl Clock {
     }
 
     /// Converts ticks to nanoseconds since 1970. A time before 1970 becomes 0.
-    pub fn realtime(&self, time: u64) -> u64 {
+    pub fn realtime_ns(&self, time: u64) -> u64 {
         let since = i128::from(time) - i128::from(self.reference_ticks);
         let ns = i128::from(self.reference_realtime_ns) + since * 1_000_000 / i128::from(self.khz);
         u64::try_from(ns.max(0)).unwrap_or(u64::MAX)
@@ -46,7 +46,7 @@ impl Clock {
 
     /// Returns the time of tick 0: seconds since 1970, and the remaining fraction of a second in
     /// ticks.
-    pub fn origin(&self) -> (i64, u64) {
+    pub fn offset_from_unix_epoch(&self) -> (i64, u64) {
         let frequency = i128::from(self.frequency());
         let ticks = i128::from(self.reference_realtime_ns) * frequency / NS_PER_SECOND
             - i128::from(self.reference_ticks);
@@ -77,19 +77,19 @@ mod tests {
     #[test]
     fn r3_6_ticks_are_converted_to_nanoseconds() {
         let c = clock_at(2_000_000, 4_000_000_000, 1_000_000_000_500_000_000);
-        assert_eq!(c.realtime(4_000_000_000), 1_000_000_000_500_000_000);
-        assert_eq!(c.realtime(4_000_000_002), 1_000_000_000_500_000_001);
-        assert_eq!(c.realtime(0), 999_999_998_500_000_000);
+        assert_eq!(c.realtime_ns(4_000_000_000), 1_000_000_000_500_000_000);
+        assert_eq!(c.realtime_ns(4_000_000_002), 1_000_000_000_500_000_001);
+        assert_eq!(c.realtime_ns(0), 999_999_998_500_000_000);
         assert_eq!(c.ns_between(10, 30), 10);
         assert_eq!(c.ns_between(30, 10), 0);
-        assert_eq!(c.origin(), (999_999_998, 1_000_000_000));
-        assert_eq!(clock_at(1, u64::MAX, 0).realtime(0), 0);
-        assert_eq!(clock_at(0, 0, 0).realtime(u64::MAX), u64::MAX);
+        assert_eq!(c.offset_from_unix_epoch(), (999_999_998, 1_000_000_000));
+        assert_eq!(clock_at(1, u64::MAX, 0).realtime_ns(0), 0);
+        assert_eq!(clock_at(0, 0, 0).realtime_ns(u64::MAX), u64::MAX);
     }
 
     #[test]
     fn r3_6_tick_zero_may_lie_before_1970() {
         let c = clock_at(1000, 5_000_001, 0);
-        assert_eq!(c.origin(), (-6, 999_999));
+        assert_eq!(c.offset_from_unix_epoch(), (-6, 999_999));
     }
 }

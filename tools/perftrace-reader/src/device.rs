@@ -41,7 +41,7 @@ pub struct TraceConfig {
     /// A combination of [`crate::FLIGHT`], `WAIT`, `SHARED`, `KEEP`, `PAUSED` and `ALL_USERS`.
     pub flags: u32,
     /// Size in bytes of the area for records in each buffer; 0 for the default.
-    pub bytes: u32,
+    pub buffer_bytes: u32,
     /// Maximum number of milliseconds that a thread waits for room in a buffer, if the flag `WAIT`
     /// is set; 0 for the default, `u32::MAX` for no limit.
     pub wait_ms: u32,
@@ -107,7 +107,7 @@ impl Device {
 
     /// Ends the effect of [`Self::release_processes`]: processes can be traced and traces can be
     /// created again.
-    pub fn resume(&self) -> Result<(), Error> {
+    pub fn resume_tracing(&self) -> Result<(), Error> {
         self.call_release_ioctl(raw::RESUME, -1).map(|_| ())
     }
 
@@ -129,10 +129,10 @@ impl Device {
     }
 
     /// Creates a trace.
-    pub fn create(self, config: &TraceConfig) -> Result<Trace, Error> {
+    pub fn create_trace(self, config: &TraceConfig) -> Result<Trace, Error> {
         let mut raw = new_raw_create();
         raw.flags = config.flags;
-        raw.bytes = config.bytes;
+        raw.bytes = config.buffer_bytes;
         raw.wait_ms = config.wait_ms;
         copy_text_with_nul(&mut raw.name, &config.name, "trace name")?;
         copy_text_with_nul(&mut raw.markers, &config.markers, "list of markers")?;
@@ -182,7 +182,7 @@ impl Trace {
     }
 
     /// Pauses or resumes the trace.
-    pub fn pause(&self, on: bool) -> Result<(), Error> {
+    pub fn set_paused(&self, on: bool) -> Result<(), Error> {
         retry_on_intr(|| abi::set_trace_paused(self.file.as_fd(), on))
             .map_err(|e| Error::Call("pause the trace", e.into()))
     }
@@ -219,7 +219,11 @@ impl Source for Trace {
         Ok(trace_info_from_raw(&raw))
     }
 
-    fn read(&self, after: BufferId, to: &mut Vec<u8>) -> Result<Option<BufferChunk>, Error> {
+    fn read_next_buffer(
+        &self,
+        after: BufferId,
+        to: &mut Vec<u8>,
+    ) -> Result<Option<BufferChunk>, Error> {
         to.resize(to.capacity().max(1 << 16), 0);
         // Limit the number of attempts, so that a traced program that changes the counts of its
         // buffers all the time cannot block the reader.
@@ -314,7 +318,7 @@ fn read_process_info(fd: BorrowedFd<'_>, key: u64) -> Result<Option<ProcessInfo>
         Ok(()) => Ok(Some(ProcessInfo {
             pid: raw.pid,
             uid: raw.uid,
-            ended: raw.flags & ENDED != 0,
+            has_ended: raw.flags & ENDED != 0,
             began: raw.began,
             comm: text_before_nul(&raw.comm),
         })),
@@ -336,7 +340,7 @@ fn retry_on_intr(mut call: impl FnMut() -> rustix::io::Result<()>) -> rustix::io
 /// Returns the text up to the first NUL, with an escape sequence for each byte that is not UTF-8.
 fn text_before_nul(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
-    visible::decode(&bytes[..end]).into_owned()
+    visible::escape_invalid_utf8(&bytes[..end]).into_owned()
 }
 
 /// Copies a text. Fails if the text and a NUL do not fit into `to`, or if the text contains a NUL.

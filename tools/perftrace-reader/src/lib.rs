@@ -6,7 +6,7 @@
 //! use perftrace_reader::{output::TextOutput, Clock, Device, Reader, Source, TraceConfig};
 //!
 //! let config = TraceConfig { name: "now".to_owned(), ..TraceConfig::default() };
-//! let trace = Device::open()?.create(&config)?;
+//! let trace = Device::open()?.create_trace(&config)?;
 //! let info = trace.info()?;
 //! let mut lines = TextOutput::new(std::io::stdout(), Clock::new(&info), false);
 //! let mut reader = Reader::new(&info);

@@ -105,7 +105,7 @@ pub struct MetadataCache {
     processes: HashMap<u64, CachedProcess>,
     classes: HashMap<(String, String), Rc<MarkerClass>>,
     /// Number of classes that the processes of each user have added.
-    classes_of_user: HashMap<u32, usize>,
+    nr_classes_of_user: HashMap<u32, usize>,
     current_round: u64,
     /// The key and the marker number that were looked up last in this round, and the result.
     last_lookup: Option<((u64, u16), ProcessAndMarker)>,
@@ -116,7 +116,7 @@ pub struct MetadataCache {
 pub type ProcessAndMarker = (Rc<Process>, Option<Rc<MarkerClass>>);
 
 impl MetadataCache {
-    fn look_up_cached_process(
+    fn find_or_add_process(
         &mut self,
         source: &impl Source,
         key: u64,
@@ -151,7 +151,7 @@ impl MetadataCache {
         source: &impl Source,
         key: u64,
     ) -> Result<Option<Rc<Process>>, Error> {
-        let cached = self.look_up_cached_process(source, key)?;
+        let cached = self.find_or_add_process(source, key)?;
         Ok(cached.map(|cached| Rc::clone(&cached.process)))
     }
 
@@ -169,7 +169,7 @@ impl MetadataCache {
                 return Ok(Some(found.clone()));
             }
         }
-        let Some(cached) = self.look_up_cached_process(source, key)? else {
+        let Some(cached) = self.find_or_add_process(source, key)? else {
             return Ok(None);
         };
         let process = Rc::clone(&cached.process);
@@ -208,7 +208,7 @@ impl MetadataCache {
             return Some(Rc::clone(marker));
         }
         let next = self.classes.len();
-        let of_user = self.classes_of_user.get(&uid).copied().unwrap_or(0);
+        let of_user = self.nr_classes_of_user.get(&uid).copied().unwrap_or(0);
         if next >= MAX_CLASSES || of_user >= MAX_CLASSES_PER_USER {
             return None;
         }
@@ -218,7 +218,7 @@ impl MetadataCache {
             fields,
             is_syscall: (key.0.as_str(), key.1.as_str()) == syscalls::SYSCALL_MARKER,
         });
-        self.classes_of_user.insert(uid, of_user + 1);
+        self.nr_classes_of_user.insert(uid, of_user + 1);
         self.classes.insert(key, Rc::clone(&marker));
         Some(marker)
     }
@@ -227,7 +227,11 @@ impl MetadataCache {
     /// idle processes. A process is idle if it was not looked up for more than `every` rounds. The
     /// cache drops each idle process that the kernel no longer has. The kernel never reuses the
     /// keys of processes. Returns the keys of the processes that were dropped.
-    pub fn begin_round(&mut self, source: &impl Source, every: u64) -> Result<Vec<u64>, Error> {
+    pub fn begin_round_and_drop_exited(
+        &mut self,
+        source: &impl Source,
+        every: u64,
+    ) -> Result<Vec<u64>, Error> {
         self.current_round += 1;
         self.last_lookup = None;
         let mut exited = Vec::new();

@@ -34,19 +34,19 @@ const MAX_COMMIT_DELAY_MS: u64 = 10;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadTotals {
     /// Number of events that were read.
-    pub events: u64,
+    pub nr_events: u64,
     /// Size in bytes of all records that were read.
     pub bytes: u64,
     /// Number of events that were lost for lack of room in a buffer, as far as the buffers have
     /// reported the losses.
     pub lost: u64,
     /// Number of bytes that are not part of a valid record.
-    pub cut: u64,
+    pub invalid_bytes: u64,
     /// Number of events that were dropped because too many classes (distinct pairs of marker name
     /// and fields) exist: a quarter of 65,536 for each user, and 65,536 in all.
-    pub over_class_limit: u64,
+    pub nr_events_over_class_limit: u64,
     /// Number of bytes that a flight recorder overwrote between two rounds, before they were read.
-    pub overwritten: u64,
+    pub overwritten_bytes: u64,
     /// Number of events with an impossible time: a time before that of the previous event, or a
     /// time in the future.
     pub impossible_times: u64,
@@ -73,13 +73,13 @@ struct BufferState {
 /// The reader of a trace.
 #[derive(Debug)]
 pub struct Reader {
-    flight: bool,
+    is_flight_recorder: bool,
     khz: u64,
     /// True until the first round has ended.
     is_first_round: bool,
     metadata: MetadataCache,
-    streams: HashMap<BufferId, BufferState>,
-    buffer: Vec<u8>,
+    buffer_states: HashMap<BufferId, BufferState>,
+    chunk_bytes: Vec<u8>,
     totals: ReadTotals,
 }
 
@@ -87,12 +87,12 @@ impl Reader {
     /// Creates the reader of a trace.
     pub fn new(info: &TraceInfo) -> Self {
         Self {
-            flight: info.has_flag(FLIGHT),
+            is_flight_recorder: info.has_flag(FLIGHT),
             khz: Clock::new(info).frequency() / 1000,
             is_first_round: true,
             metadata: MetadataCache::default(),
-            streams: HashMap::new(),
-            buffer: Vec::with_capacity(info.bytes as usize),
+            buffer_states: HashMap::new(),
+            chunk_bytes: Vec::with_capacity(info.bytes as usize),
             totals: ReadTotals::default(),
         }
     }
@@ -113,14 +113,14 @@ impl Reader {
         let begin = source.info()?.ticks;
         for key in self
             .metadata
-            .begin_round(source, IDLE_ROUNDS_BEFORE_CHECK)?
+            .begin_round_and_drop_exited(source, IDLE_ROUNDS_BEFORE_CHECK)?
         {
-            self.streams.retain(|place, _| place.key != key);
-            output.process_exited(key).map_err(Error::Write)?;
+            self.buffer_states.retain(|place, _| place.key != key);
+            output.note_process_exit(key).map_err(Error::Write)?;
         }
-        let mut buffer = std::mem::take(&mut self.buffer);
-        let result = self.read_buffers(source, output, begin, &mut buffer);
-        self.buffer = buffer;
+        let mut chunk_bytes = std::mem::take(&mut self.chunk_bytes);
+        let result = self.read_buffers(source, output, begin, &mut chunk_bytes);
+        self.chunk_bytes = chunk_bytes;
         self.is_first_round = false;
         output
             .end_round(begin.saturating_sub(MAX_COMMIT_DELAY_MS * self.khz))
@@ -143,16 +143,17 @@ impl Reader {
         // processes begin faster than the reader reads their buffers. The events of a process that
         // began during the round are later than `begin`, so the next round may read them.
         while nr_late < MAX_LATE_BUFFERS_PER_ROUND {
-            let Some(chunk) = source.read(after, bytes)? else {
+            let Some(chunk) = source.read_next_buffer(after, bytes)? else {
                 break;
             };
             if chunk.buffer == after {
                 return Err(Error::Corrupt("buffer returned twice".to_owned()));
             }
             after = chunk.buffer;
-            // Look up the process even if its records are invalid, so that `begin_round` notices
-            // when the process has exited. If the process does not exist, the kernel has removed it
-            // from the trace since the read, and has counted it as dropped or denied.
+            // Look up the process even if its records are invalid, so that
+            // `begin_round_and_drop_exited` notices when the process has exited. If the process
+            // does not exist, the kernel has removed it from the trace since the read, and has
+            // counted it as dropped or denied.
             let Some(process) = self.metadata.process(source, after.key)? else {
                 nr_late += 1;
                 continue;
@@ -173,21 +174,25 @@ impl Reader {
         chunk: &BufferChunk,
         bytes: &[u8],
     ) -> Result<bool, Error> {
-        let mut stream = self.streams.remove(&chunk.buffer).unwrap_or_default();
+        let mut stream = self.buffer_states.remove(&chunk.buffer).unwrap_or_default();
         let lost = stream.lost;
-        let new_bytes = match self.flight {
+        let new_bytes = match self.is_flight_recorder {
             true => chunk.position.wrapping_sub(stream.position),
             false => bytes.len() as u64,
         };
         let result = self.parse_packet(source, chunk, bytes, &mut stream, new_bytes);
-        self.streams.insert(chunk.buffer, stream);
+        self.buffer_states.insert(chunk.buffer, stream);
         let packet = result?;
         self.totals.bytes += bytes.len() as u64;
-        self.totals.events += packet.events.len() as u64;
-        self.totals.cut += packet.cut;
-        self.totals.overwritten = self.totals.overwritten.saturating_add(packet.overwritten);
+        self.totals.nr_events += packet.events.len() as u64;
+        self.totals.invalid_bytes += packet.invalid_bytes;
+        self.totals.overwritten_bytes = self
+            .totals
+            .overwritten_bytes
+            .saturating_add(packet.overwritten_bytes);
         let is_new = new_bytes > 0 || packet.lost > lost;
-        let is_empty = packet.events.is_empty() && packet.losses.is_empty() && packet.cut == 0;
+        let is_empty =
+            packet.events.is_empty() && packet.losses.is_empty() && packet.invalid_bytes == 0;
         // The count of losses may have grown even if no bytes were read, because no LOST record
         // reports the latest losses yet.
         if !is_empty || packet.lost > lost {
@@ -205,25 +210,25 @@ impl Reader {
         new_bytes: u64,
     ) -> Result<Packet<'a>, Error> {
         let layout = BufferLayout {
-            shared: chunk.buffer.key == KEY_SHARED,
-            flight: self.flight,
+            is_shared: chunk.buffer.key == KEY_SHARED,
+            is_flight_recorder: self.is_flight_recorder,
         };
         let mut records = RecordIterator::new(bytes, layout);
         let mut items = Vec::new();
         // A flight recorder returns old records again, after the new records.
-        while ((bytes.len() - records.remaining()) as u64) < new_bytes {
+        while ((bytes.len() - records.nr_unparsed_bytes()) as u64) < new_bytes {
             match records.next() {
                 Some(item) => items.push(item),
                 None => break,
             }
         }
-        if self.flight {
+        if self.is_flight_recorder {
             items.reverse();
         }
         // Bytes that were overwritten before the first round of the reader are not counted. If the
         // position has decreased, the buffer is a new one, or the traced program has overwritten
         // the counts of the buffer.
-        let overwritten = match self.is_first_round || chunk.position < stream.position {
+        let overwritten_bytes = match self.is_first_round || chunk.position < stream.position {
             true => 0,
             false => new_bytes.saturating_sub(bytes.len() as u64),
         };
@@ -236,8 +241,8 @@ impl Reader {
             events: Vec::with_capacity(items.len()),
             losses: Vec::new(),
             lost,
-            overwritten,
-            cut: records.cut() as u64,
+            overwritten_bytes,
+            invalid_bytes: records.invalid_bytes() as u64,
         };
         for item in items {
             match item {
@@ -249,8 +254,10 @@ impl Reader {
                         }
                         // The record's length is valid, so parsing can continue with the next
                         // record.
-                        ResolvedRecord::Invalid => packet.cut += record.bytes as u64,
-                        ResolvedRecord::OverClassLimit => self.totals.over_class_limit += 1,
+                        ResolvedRecord::Invalid => packet.invalid_bytes += record.bytes as u64,
+                        ResolvedRecord::OverClassLimit => {
+                            self.totals.nr_events_over_class_limit += 1
+                        }
                     }
                 }
                 // In a valid buffer, the counts in the LOST records increase, and do not exceed
@@ -262,7 +269,7 @@ impl Reader {
                     if total > stream.reported_lost {
                         let time = self.correct_record_time(stream, chunk, time);
                         packet.losses.push(LossReport {
-                            before: packet.events.len(),
+                            nr_events_before: packet.events.len(),
                             time,
                             count: total - stream.reported_lost,
                             total,
@@ -284,10 +291,10 @@ impl Reader {
     ) -> Result<ResolvedRecord<'a>, Error> {
         // In a shared buffer, a program writes the key of a record. Without this check, a program
         // could write events in the name of the kernel.
-        if record.key.is_some_and(|key| key <= KEY_SHARED) {
+        if record.process_key.is_some_and(|key| key <= KEY_SHARED) {
             return Ok(ResolvedRecord::Invalid);
         }
-        let key = record.key.unwrap_or(key);
+        let key = record.process_key.unwrap_or(key);
         let (process, marker) = match self.metadata.look_up_marker(source, key, record.marker)? {
             Some((process, Some(marker))) => (process, marker),
             Some((_, None)) => return Ok(ResolvedRecord::OverClassLimit),

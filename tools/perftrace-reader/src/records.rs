@@ -2,7 +2,7 @@
 
 //! Parses the records of a buffer. The program that wrote the records may be hostile, so the parser
 //! trusts no byte of a record. At an invalid record the parser discards the remaining bytes, and
-//! counts them in `cut`.
+//! counts them in `invalid_bytes`.
 
 use protocols::trace_buffer::{LOST_RECORD, PAD_RECORD, RECORD_MAX};
 
@@ -15,10 +15,10 @@ const LOST_RECORD_BYTES: usize = RECORD_HEADER_BYTES + 8;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BufferLayout {
     /// True for a shared buffer, in which each record has the key of its process.
-    pub shared: bool,
+    pub is_shared: bool,
     /// True for a flight recorder, in which the newest record is first and the oldest record may be
     /// incomplete.
-    pub flight: bool,
+    pub is_flight_recorder: bool,
 }
 
 /// The record of an event, as the program has written it.
@@ -31,7 +31,7 @@ pub struct Record<'a> {
     /// The time of the event in ticks.
     pub time: u64,
     /// The process's key, in shared buffers.
-    pub key: Option<u64>,
+    pub process_key: Option<u64>,
     /// The bytes of the fields, followed by zeroes.
     pub payload: &'a [u8],
     /// Number of bytes of the whole record.
@@ -57,7 +57,7 @@ pub enum RecordItem<'a> {
 pub struct RecordIterator<'a> {
     unparsed_bytes: &'a [u8],
     layout: BufferLayout,
-    cut: usize,
+    invalid_bytes: usize,
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
@@ -90,17 +90,17 @@ impl<'a> RecordIterator<'a> {
         Self {
             unparsed_bytes: bytes,
             layout,
-            cut: 0,
+            invalid_bytes: 0,
         }
     }
 
     /// Returns the number of bytes that were discarded so far because a record was invalid.
-    pub fn cut(&self) -> usize {
-        self.cut
+    pub fn invalid_bytes(&self) -> usize {
+        self.invalid_bytes
     }
 
     /// Returns the number of bytes that were not parsed yet.
-    pub fn remaining(&self) -> usize {
+    pub fn nr_unparsed_bytes(&self) -> usize {
         self.unparsed_bytes.len()
     }
 
@@ -122,7 +122,7 @@ impl<'a> RecordIterator<'a> {
             return ParseResult::Corrupt;
         }
         let Some(record) = rest.get(..bytes) else {
-            return match self.layout.flight {
+            return match self.layout.is_flight_recorder {
                 true => ParseResult::Overwritten,
                 false => ParseResult::Corrupt,
             };
@@ -141,7 +141,7 @@ impl<'a> RecordIterator<'a> {
                 _ => ParseResult::Corrupt,
             };
         }
-        let (key, begin) = match self.layout.shared {
+        let (process_key, begin) = match self.layout.is_shared {
             false => (None, RECORD_HEADER_BYTES),
             true => match u64_at(record, RECORD_HEADER_BYTES) {
                 Some(key) => (Some(key), RECORD_HEADER_BYTES + 8),
@@ -155,7 +155,7 @@ impl<'a> RecordIterator<'a> {
             marker,
             thread,
             time,
-            key,
+            process_key,
             payload,
             bytes,
         };
@@ -179,7 +179,7 @@ impl<'a> Iterator for RecordIterator<'a> {
                 }
                 ParseResult::Overwritten => self.unparsed_bytes = &[],
                 ParseResult::Corrupt => {
-                    self.cut += self.unparsed_bytes.len();
+                    self.invalid_bytes += self.unparsed_bytes.len();
                     self.unparsed_bytes = &[];
                 }
             }
@@ -203,15 +203,15 @@ mod tests {
     }
 
     const PLAIN_LAYOUT: BufferLayout = BufferLayout {
-        shared: false,
-        flight: false,
+        is_shared: false,
+        is_flight_recorder: false,
     };
 
     fn read_all_records(bytes: &[u8], layout: BufferLayout) -> (Vec<RecordItem<'_>>, usize) {
         let mut records = RecordIterator::new(bytes, layout);
         let all: Vec<RecordItem<'_>> = records.by_ref().collect();
-        assert_eq!(records.remaining(), 0);
-        (all, records.cut())
+        assert_eq!(records.nr_unparsed_bytes(), 0);
+        (all, records.invalid_bytes())
     }
 
     #[test]
@@ -236,7 +236,10 @@ mod tests {
                 total: 9
             }
         );
-        assert_eq!((last.marker, last.payload.len(), last.key), (4, 0, None));
+        assert_eq!(
+            (last.marker, last.payload.len(), last.process_key),
+            (4, 0, None)
+        );
     }
 
     #[test]
@@ -266,7 +269,7 @@ mod tests {
     #[test]
     fn r3_7_shared_records_have_a_key() {
         let shared = BufferLayout {
-            shared: true,
+            is_shared: true,
             ..PLAIN_LAYOUT
         };
         let mut bytes = record_bytes(3, 4, 100, &[77, 5]);
@@ -276,14 +279,14 @@ mod tests {
         let [RecordItem::Event(event), RecordItem::Lost { total: 9, .. }] = all[..] else {
             panic!("{all:?}")
         };
-        assert_eq!((event.key, event.payload.len()), (Some(77), 8));
+        assert_eq!((event.process_key, event.payload.len()), (Some(77), 8));
         assert_eq!(cut, 16, "one without a key is none");
     }
 
     #[test]
     fn r3_7_oldest_flight_record_may_be_overwritten() {
         let flight = BufferLayout {
-            flight: true,
+            is_flight_recorder: true,
             ..PLAIN_LAYOUT
         };
         let mut bytes = record_bytes(3, 3, 100, &[5]);

@@ -95,7 +95,7 @@ pub struct ProcessInfo {
     /// The id of the user of the process.
     pub uid: u32,
     /// True if the process has ended.
-    pub ended: bool,
+    pub has_ended: bool,
     /// The time at which the process attached, in ticks.
     pub began: u64,
     /// The name (`comm`) of the process.
@@ -125,7 +125,11 @@ pub trait Source {
     /// Searches the buffers that follow the buffer `after`, and reads the first one that has new
     /// bytes. Replaces the contents of `to` with the bytes that were read. Returns `None` if no
     /// buffer after `after` has new bytes.
-    fn read(&self, after: BufferId, to: &mut Vec<u8>) -> Result<Option<BufferChunk>, Error>;
+    fn read_next_buffer(
+        &self,
+        after: BufferId,
+        to: &mut Vec<u8>,
+    ) -> Result<Option<BufferChunk>, Error>;
 
     /// Returns the process with this key, or `None` if the process does not exist. If shared buffers
     /// exist, a description without a name is returned for [`crate::KEY_SHARED`].

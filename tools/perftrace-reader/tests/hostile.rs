@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Passes arbitrary bytes to the reader. The reader must not panic, must end every loop, and must
-//! count invalid bytes in `ReadTotals::cut`.
+//! count invalid bytes in `ReadTotals::invalid_bytes`.
 
 mod fake;
 
@@ -15,32 +15,35 @@ use perftrace_reader::{Clock, Reader, Source, FLIGHT, PAD_RECORD};
 use proptest::prelude::*;
 
 /// Parses all records. Returns the number of bytes in events and LOST records, and the number of
-/// bytes that the parser has discarded as invalid (`cut`).
+/// bytes that the parser has discarded as invalid.
 fn parse_all_records(bytes: &[u8], layout: BufferLayout) -> (usize, usize) {
     let mut records = RecordIterator::new(bytes, layout);
     let mut valid_bytes = 0;
     let mut steps = 0;
-    let mut remaining = records.remaining();
+    let mut remaining = records.nr_unparsed_bytes();
     while let Some(item) = records.next() {
         steps += 1;
         assert!(steps <= bytes.len() / 8, "it goes on for ever");
-        assert!(records.remaining() < remaining, "nothing was taken");
-        remaining = records.remaining();
+        assert!(records.nr_unparsed_bytes() < remaining, "nothing was taken");
+        remaining = records.nr_unparsed_bytes();
         valid_bytes += match item {
             RecordItem::Event(event) => {
                 assert!(event.payload.len() + 16 <= event.bytes);
-                assert_eq!(event.key.is_some(), layout.shared);
+                assert_eq!(event.process_key.is_some(), layout.is_shared);
                 event.bytes
             }
             RecordItem::Lost { .. } => 24,
         };
     }
-    assert_eq!(records.remaining(), 0);
-    (valid_bytes, records.cut())
+    assert_eq!(records.nr_unparsed_bytes(), 0);
+    (valid_bytes, records.invalid_bytes())
 }
 
 fn layout(shared: bool, flight: bool) -> BufferLayout {
-    BufferLayout { shared, flight }
+    BufferLayout {
+        is_shared: shared,
+        is_flight_recorder: flight,
+    }
 }
 
 /// An output that checks the guarantees of the reader on which all outputs rely.
@@ -48,7 +51,7 @@ fn layout(shared: bool, flight: bool) -> BufferLayout {
 struct CheckedOutput {
     last: std::collections::HashMap<(u64, u32), (u64, u64)>,
     events: u64,
-    cut: u64,
+    invalid_bytes: u64,
 }
 
 impl Output for CheckedOutput {
@@ -57,7 +60,7 @@ impl Output for CheckedOutput {
         let (time, lost) = self.last.entry(buffer).or_default();
         let mut losses = packet.losses.iter().peekable();
         for n in 0..=packet.events.len() {
-            while let Some(loss) = losses.next_if(|l| l.before == n) {
+            while let Some(loss) = losses.next_if(|l| l.nr_events_before == n) {
                 assert!(loss.time >= *time && loss.count > 0);
                 assert_eq!(loss.total, *lost + loss.count);
                 (*time, *lost) = (loss.time, loss.total);
@@ -77,7 +80,7 @@ impl Output for CheckedOutput {
         assert!(losses.next().is_none(), "a loss behind all events");
         assert!(packet.lost >= *lost);
         self.events += packet.events.len() as u64;
-        self.cut += packet.cut;
+        self.invalid_bytes += packet.invalid_bytes;
         Ok(())
     }
 
@@ -85,11 +88,11 @@ impl Output for CheckedOutput {
         Ok(())
     }
 
-    fn bytes(&self) -> u64 {
+    fn bytes_written(&self) -> u64 {
         0
     }
 
-    fn events(&self) -> u64 {
+    fn nr_events_written(&self) -> u64 {
         self.events
     }
 }
@@ -147,8 +150,11 @@ fn read_rounds(bytes: &[u8], key: u64, flight: bool, lost: u64) -> (u64, u64) {
         result.expect("bytes are no errors");
     }
     let totals = reader.totals();
-    assert_eq!((totals.events, totals.cut), (output.events, output.cut));
-    (totals.cut, totals.events)
+    assert_eq!(
+        (totals.nr_events, totals.invalid_bytes),
+        (output.events, output.invalid_bytes)
+    );
+    (totals.invalid_bytes, totals.nr_events)
 }
 
 proptest! {
@@ -192,7 +198,7 @@ proptest! {
         let valid_len = ends.max().unwrap_or(0);
         prop_assert_eq!(parse_all_records(&bytes[..len], layout(false, false)).1, len - valid_len);
         // A flight recorder may have overwritten a part of its oldest record, which comes last in
-        // the bytes. An incomplete last record must not count as invalid bytes (`cut`).
+        // the bytes. An incomplete last record must not count as invalid bytes.
         if len % 8 == 0 {
             prop_assert_eq!(parse_all_records(&bytes[..len], layout(false, true)).1, 0);
         }
@@ -216,8 +222,8 @@ fn r3_7_changed_byte_removes_at_most_one_event() {
             let mut changed = bytes.clone();
             changed[offset] = value;
             // read_rounds() reads `changed` as three buffers. With unchanged bytes, each of the
-            // three buffers has 3 events. If the reader reports no invalid bytes (`cut`), the
-            // change of one byte may remove at most one event from each buffer.
+            // three buffers has 3 events. If the reader reports no invalid bytes, the change of one
+            // byte may remove at most one event from each buffer.
             let (cut, events) = read_rounds(&changed, 17, false, 4);
             assert!(cut > 0 || events >= 6, "{offset} {value}");
         }
@@ -262,5 +268,5 @@ fn r3_7_outputs_of_hostile_events_are_well_formed() {
     let mut ctf = CtfOutput::create(&directory.path().join("ctf"), &about).expect("a directory");
     fake.read_into(&mut ctf);
     ctf.finish().expect("it is written");
-    assert!(ctf.bytes() > 0);
+    assert!(ctf.bytes_written() > 0);
 }

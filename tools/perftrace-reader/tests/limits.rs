@@ -31,7 +31,7 @@ impl Output for CountingOutput {
         Ok(())
     }
 
-    fn process_exited(&mut self, key: u64) -> io::Result<()> {
+    fn note_process_exit(&mut self, key: u64) -> io::Result<()> {
         self.exited.push(key);
         Ok(())
     }
@@ -40,11 +40,11 @@ impl Output for CountingOutput {
         Ok(())
     }
 
-    fn bytes(&self) -> u64 {
+    fn bytes_written(&self) -> u64 {
         0
     }
 
-    fn events(&self) -> u64 {
+    fn nr_events_written(&self) -> u64 {
         self.events
     }
 }
@@ -65,7 +65,11 @@ impl Source for ForkStorm {
         })
     }
 
-    fn read(&self, after: BufferId, to: &mut Vec<u8>) -> Result<Option<BufferChunk>, Error> {
+    fn read_next_buffer(
+        &self,
+        after: BufferId,
+        to: &mut Vec<u8>,
+    ) -> Result<Option<BufferChunk>, Error> {
         let nr_reads = self.nr_reads.get() + 1;
         assert!(nr_reads < 100_000, "the round does not end");
         self.nr_reads.set(nr_reads);
@@ -136,7 +140,10 @@ fn r3_7_the_exit_of_a_process_without_valid_events_is_noticed() {
         fake.remove_process(17);
     }
     assert_eq!((output.packets, &output.exited[..]), (1, &[17][..]));
-    assert_eq!((reader.totals().cut, reader.totals().lost), (64, 7));
+    assert_eq!(
+        (reader.totals().invalid_bytes, reader.totals().lost),
+        (64, 7)
+    );
 }
 
 #[test]
@@ -184,7 +191,7 @@ fn read_flight_at_positions(positions: &[u64]) -> (Vec<String>, u64) {
     output.finish().expect("it is written");
     let text = String::from_utf8(text).expect("text");
     let lines = text.lines().map(str::to_owned).collect();
-    (lines, reader.totals().overwritten)
+    (lines, reader.totals().overwritten_bytes)
 }
 
 #[test]
@@ -226,7 +233,10 @@ fn r3_7_classes_of_one_user_leave_room_for_classes_of_other_users() {
     reader.read_round(&fake, &mut output).expect("it is read");
     let totals = reader.totals();
     assert_eq!(output.events, u64::from(MAX_CLASSES_PER_USER) + 1);
-    assert_eq!((totals.cut, totals.over_class_limit), (0, 2));
+    assert_eq!(
+        (totals.invalid_bytes, totals.nr_events_over_class_limit),
+        (0, 2)
+    );
     // The reader requests each marker once, including the marker whose class exceeds the limit.
     assert_eq!(fake.nr_described(), usize::from(MAX_CLASSES_PER_USER) + 2);
 }
@@ -245,5 +255,5 @@ fn r3_7_a_record_in_a_shared_buffer_cannot_have_the_key_of_the_kernel() {
     let mut output = CountingOutput::default();
     let mut reader = Reader::new(&fake.info);
     reader.read_round(&fake, &mut output).expect("it is read");
-    assert_eq!((output.events, reader.totals().cut), (0, 3 * 24));
+    assert_eq!((output.events, reader.totals().invalid_bytes), (0, 3 * 24));
 }

@@ -120,7 +120,7 @@ fn r3_11_ctf_a_process_that_joins_the_trace_again_gets_a_second_stream() {
     let mut ctf = create_ctf(&fake, &output);
     let mut reader = Reader::new(&fake.info);
     reader.read_round(&fake, &mut ctf).expect("it is read");
-    ctf.process_exited(17).expect("the stream is closed");
+    ctf.note_process_exit(17).expect("the stream is closed");
     reader.read_round(&fake, &mut ctf).expect("it is read");
     ctf.finish().expect("it is written");
     for name in ["stream_17_0", "stream_17_0_1"] {
@@ -213,15 +213,15 @@ fn r3_8_stream_of_an_exited_process_is_closed() {
     let mut reader = Reader::new(&fake.info);
     reader.read_round(&fake, &mut ctf).expect("it is read");
     fake.remove_process(17);
-    let before = ctf.bytes();
+    let before = ctf.bytes_written();
     for _ in 0..200 {
         reader.read_round(&fake, &mut ctf).expect("it is read");
     }
     // A packet was written that reports the lost events of the process.
-    let after = ctf.bytes();
+    let after = ctf.bytes_written();
     assert!(after > before, "{before} {after}");
     ctf.finish().expect("it is written");
-    assert_eq!(ctf.bytes(), after);
+    assert_eq!(ctf.bytes_written(), after);
 }
 
 #[test]
@@ -303,7 +303,7 @@ fn r3_11_perfetto_file_is_complete_json_after_each_round() {
     assert_eq!(all["traceEvents"][1]["ts"], 999.999);
     assert_eq!(all["traceEvents"][0]["args"]["name"], "app");
     let metadata = fs::metadata(&json_path.path).expect("the file");
-    assert_eq!(output.bytes(), metadata.len());
+    assert_eq!(output.bytes_written(), metadata.len());
 }
 
 #[test]
@@ -342,8 +342,8 @@ fn r3_7_ctf_is_not_written_through_a_link() {
 #[test]
 fn r3_6_clock_converts_ticks_of_the_reader_to_realtime() {
     let clock = Clock::new(&FakeTrace::new().info);
-    assert_eq!(clock.realtime(NOW_TICKS), NOW_REALTIME_NS);
-    assert_eq!(clock.origin(), (1_700_000_000, 0));
+    assert_eq!(clock.realtime_ns(NOW_TICKS), NOW_REALTIME_NS);
+    assert_eq!(clock.offset_from_unix_epoch(), (1_700_000_000, 0));
 }
 
 /// A writer that accepts only `room` bytes, like a disk that becomes full.
@@ -386,7 +386,7 @@ fn r3_11_text_counts_the_events_that_were_written() {
             is_full |= reader.read_round(&fake, &mut output).is_err();
         }
         is_full |= output.finish().is_err();
-        let (events, bytes) = (output.events(), output.bytes());
+        let (events, bytes) = (output.nr_events_written(), output.bytes_written());
         let complete = disk.text.iter().filter(|byte| **byte == b'\n').count();
         assert_eq!(events, complete as u64, "{room}");
         let end = disk.text.iter().rposition(|byte| *byte == b'\n');

@@ -19,11 +19,11 @@ pub(crate) use trace_rules::abi::{
 
 // The offsets of the mapped parts in the device file, and the size of the first mapping, in bytes.
 pub(crate) const CONTROL_OFFSET: usize = 0;
-pub(crate) const WORDS_OFFSET: usize = map::WORDS as usize;
+pub(crate) const MARKER_WORDS_OFFSET: usize = map::WORDS as usize;
 pub(crate) const FILTERS_OFFSET: usize = map::FILTERS as usize;
 pub(crate) const READ_MAPPING_BYTES: usize = map::READ_BYTES as usize;
 pub(crate) const BUFFERS_OFFSET: usize = map::BUFFERS as usize;
-pub(crate) const RETRY_OFFSET: usize = wake_file::RETRY_WORDS as usize;
+pub(crate) const RETRY_WORDS_OFFSET: usize = wake_file::RETRY_WORDS as usize;
 pub(crate) const NR_RETRY_WORDS: usize = wake_file::NR_RETRY_WORDS;
 /// Maximum size in bytes of a record's fields: the maximum size of a record, minus the header and
 /// minus the 8 bytes of the process key that a record in a shared buffer has.
@@ -91,7 +91,7 @@ const _: () = {
     assert!(offset_of!(Buffer, reserve) == 16 && offset_of!(Buffer, lost) == 24);
     assert!(offset_of!(Buffer, owner) == 40 && offset_of!(Buffer, tail) == 64);
     assert!(size_of::<Buffer>() == 72);
-    assert!(WORDS_OFFSET + NR_MARKERS * 4 <= RETRY_OFFSET);
-    assert!(RETRY_OFFSET + NR_RETRY_WORDS * 4 <= FILTERS_OFFSET);
+    assert!(MARKER_WORDS_OFFSET + NR_MARKERS * 4 <= RETRY_WORDS_OFFSET);
+    assert!(RETRY_WORDS_OFFSET + NR_RETRY_WORDS * 4 <= FILTERS_OFFSET);
     assert!(FILTERS_OFFSET + NR_TRACES * MAX_FILTER_BYTES <= READ_MAPPING_BYTES);
 };

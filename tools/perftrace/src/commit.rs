@@ -19,26 +19,26 @@ use crate::abi::{Buffer, TraceSlot};
 /// # Invariants
 ///
 /// `dst` points into the area for records of `buffer`. The update writes its words from the
-/// position `head` on or, in flight recorders, before `head`. The area has space at `dst` for the
-/// words of `first` and of `second`. Except in flight recorders, this space contains no unread
-/// records.
+/// position `expected_head` on or, in flight recorders, before `expected_head`. The area has space
+/// at `dst` for the words of `first_part` and of `second_part`. Except in flight recorders, this
+/// space contains no unread records.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct BufferUpdate<'a> {
-    /// The preconditions of the update: `slot` has the generation `generation`, and `buffer` has
-    /// the counts `head` and `lost`. In a restartable sequence, a further precondition is that the
-    /// thread runs on `cpu`.
+    /// The preconditions of the update: `slot` has the generation `expected_generation`, and
+    /// `buffer` has the counts `expected_head` and `expected_lost`. In a restartable sequence, a
+    /// further precondition is that the thread runs on `cpu`.
     pub(crate) slot: &'a TraceSlot,
     pub(crate) buffer: &'a Buffer,
-    pub(crate) head: u64,
-    pub(crate) lost: u64,
-    pub(crate) generation: u32,
+    pub(crate) expected_head: u64,
+    pub(crate) expected_lost: u64,
+    pub(crate) expected_generation: u32,
     pub(crate) cpu: u32,
     pub(crate) dst: *mut u64,
-    pub(crate) first: *const u64,
-    pub(crate) first_words: u64,
-    pub(crate) second: *const u64,
-    pub(crate) second_words: u64,
+    pub(crate) first_part: *const u64,
+    pub(crate) first_part_words: u64,
+    pub(crate) second_part: *const u64,
+    pub(crate) second_part_words: u64,
     /// If `lowers_reserve` is not 0, the update lowers `reserve` of the buffer to `published_value`
     /// before it writes any word. Flight recorders, whose records are written backwards, use this
     /// field.
@@ -143,16 +143,16 @@ impl BufferUpdate<'_> {
                 ".popsection",
                 cpu = const offset_of!(BufferUpdate<'_>, cpu),
                 slot = const offset_of!(BufferUpdate<'_>, slot),
-                generation = const offset_of!(BufferUpdate<'_>, generation),
+                generation = const offset_of!(BufferUpdate<'_>, expected_generation),
                 buffer = const offset_of!(BufferUpdate<'_>, buffer),
-                head = const offset_of!(BufferUpdate<'_>, head),
-                lost = const offset_of!(BufferUpdate<'_>, lost),
+                head = const offset_of!(BufferUpdate<'_>, expected_head),
+                lost = const offset_of!(BufferUpdate<'_>, expected_lost),
                 value = const offset_of!(BufferUpdate<'_>, published_value),
                 lowers_reserve = const offset_of!(BufferUpdate<'_>, lowers_reserve),
-                first = const offset_of!(BufferUpdate<'_>, first),
-                first_words = const offset_of!(BufferUpdate<'_>, first_words),
-                second = const offset_of!(BufferUpdate<'_>, second),
-                second_words = const offset_of!(BufferUpdate<'_>, second_words),
+                first = const offset_of!(BufferUpdate<'_>, first_part),
+                first_words = const offset_of!(BufferUpdate<'_>, first_part_words),
+                second = const offset_of!(BufferUpdate<'_>, second_part),
+                second_words = const offset_of!(BufferUpdate<'_>, second_part_words),
                 dst = const offset_of!(BufferUpdate<'_>, dst),
                 target = const offset_of!(BufferUpdate<'_>, published_word),
                 buffer_head = const offset_of!(Buffer, head),
@@ -176,9 +176,9 @@ impl BufferUpdate<'_> {
     fn commit_as_owner(&self) -> bool {
         let buffer = self.buffer;
         // Acquire: pairs with the kernel's store of the next generation.
-        let unchanged = self.slot.generation.load(Acquire) == self.generation
-            && buffer.head.load(Relaxed) == self.head
-            && buffer.lost.load(Relaxed) == self.lost;
+        let unchanged = self.slot.generation.load(Acquire) == self.expected_generation
+            && buffer.head.load(Relaxed) == self.expected_head
+            && buffer.lost.load(Relaxed) == self.expected_lost;
         if !unchanged {
             return false;
         }
@@ -193,12 +193,16 @@ impl BufferUpdate<'_> {
             compiler_fence(Ordering::SeqCst);
         }
         // SAFETY: By the invariant of `BufferUpdate` there is space at `dst` for the words of
-        // `first` and of `second`. The owner is the only writer, and the program's other threads do
-        // not read records.
+        // `first_part` and of `second_part`. The owner is the only writer, and the program's other
+        // threads do not read records.
         unsafe {
-            ptr::copy_nonoverlapping(self.first, self.dst, self.first_words as usize);
-            let second_dst = self.dst.add(self.first_words as usize);
-            ptr::copy_nonoverlapping(self.second, second_dst, self.second_words as usize);
+            ptr::copy_nonoverlapping(self.first_part, self.dst, self.first_part_words as usize);
+            let second_dst = self.dst.add(self.first_part_words as usize);
+            ptr::copy_nonoverlapping(
+                self.second_part,
+                second_dst,
+                self.second_part_words as usize,
+            );
         }
         // Release: pairs with the kernel's load of `head`: a kernel that loads this value sees the
         // whole record.

@@ -280,7 +280,7 @@ impl PayloadBuilder {
     ///
     /// `bytes` bytes can be read at `from`.
     #[inline]
-    unsafe fn append(&mut self, from: *const u8, bytes: usize) {
+    unsafe fn append_bytes(&mut self, from: *const u8, bytes: usize) {
         let bytes = bytes.min(self.remaining_bytes());
         let to = self
             .words
@@ -297,7 +297,7 @@ impl PayloadBuilder {
     fn append_number(&mut self, bits: u64, bytes: usize) {
         // SAFETY: All callers pass at most 8 as `bytes`, the size of `bits`. On x86 the low bytes
         // of an integer come first.
-        unsafe { self.append((&raw const bits).cast(), bytes) };
+        unsafe { self.append_bytes((&raw const bits).cast(), bytes) };
     }
 
     /// Appends a text and a NUL. The text ends at its first NUL or at its maximum length. `after`
@@ -320,7 +320,7 @@ impl PayloadBuilder {
         // the text's NUL or its first `max` bytes.
         unsafe {
             let bytes = libc::strnlen(from.cast(), max);
-            self.append(from, bytes);
+            self.append_bytes(from, bytes);
         }
         self.append_number(0, 1);
     }

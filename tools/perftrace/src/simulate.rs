@@ -48,27 +48,27 @@ pub struct SimulatedKernelConfig {
     /// Number of simulated CPUs.
     pub nr_cpus: u32,
     /// Base-2 logarithm of the distance in bytes between two buffers.
-    pub stride: u32,
+    pub buffer_stride_shift: u32,
     /// The clock of the traces, `PERFTRACE_CLOCK_*`.
     pub clock: u32,
     /// True if a child of fork() writes into its parent's buffers, as if all traces were shared.
-    pub shared: bool,
+    pub child_shares_buffers: bool,
 }
 
 impl Default for SimulatedKernelConfig {
     fn default() -> Self {
         Self {
             nr_cpus: 8,
-            stride: 17,
+            buffer_stride_shift: 17,
             clock: abi::CLOCK_TSC,
-            shared: false,
+            child_shares_buffers: false,
         }
     }
 }
 
 impl SimulatedKernelConfig {
     fn buffers_bytes(&self) -> usize {
-        (abi::NR_TRACES * self.nr_cpus as usize) << self.stride
+        (abi::NR_TRACES * self.nr_cpus as usize) << self.buffer_stride_shift
     }
 
     fn file_bytes(&self) -> usize {
@@ -173,7 +173,7 @@ pub(crate) fn attach_simulated_process(
             let flags = flags.ok().and_then(|flags| flags.parse().ok());
             kernel.start_trace(0, flags.unwrap_or(0), 64 << 10);
         }
-        let parent = attached_kernel().filter(|_| replace.is_some() && config.shared);
+        let parent = attached_kernel().filter(|_| replace.is_some() && config.child_shares_buffers);
         if let Some(parent) = parent {
             // The child gets the marker words and slots of its parent, but a key and an id of its
             // own.
@@ -274,7 +274,7 @@ impl SimulatedKernel {
         let kernel = Self::map_file(file, config)?;
         let control = kernel.control();
         control.nr_cpus.store(config.nr_cpus, Relaxed);
-        control.stride.store(config.stride, Relaxed);
+        control.stride.store(config.buffer_stride_shift, Relaxed);
         control.clock.store(config.clock, Relaxed);
         control.key.store(process::id().into(), Relaxed);
         control.pid.store(process::id(), Relaxed);
@@ -369,7 +369,7 @@ impl SimulatedKernel {
         unsafe {
             &*self
                 .base
-                .add(abi::WORDS_OFFSET + marker as usize * 4)
+                .add(abi::MARKER_WORDS_OFFSET + marker as usize * 4)
                 .cast()
         }
     }
@@ -377,7 +377,7 @@ impl SimulatedKernel {
     fn buffer(&self, trace: u32, cpu: u32) -> &Buffer {
         assert!((trace as usize) < abi::NR_TRACES && cpu < self.config.nr_cpus);
         let number = trace as usize * self.config.nr_cpus as usize + cpu as usize;
-        let offset = abi::BUFFERS_OFFSET + (number << self.config.stride);
+        let offset = abi::BUFFERS_OFFSET + (number << self.config.buffer_stride_shift);
         // SAFETY: The numbers of the trace and the CPU were checked, so the buffer lies in the
         // mapping. The buffer consists of atomics only.
         unsafe { &*self.base.add(offset).cast() }
@@ -387,7 +387,7 @@ impl SimulatedKernel {
     pub fn start_trace(&self, trace: u32, flags: u32, bytes: u32) {
         assert!(
             bytes.is_power_of_two()
-                && bytes as usize + abi::RECORDS_OFFSET <= 1 << self.config.stride
+                && bytes as usize + abi::RECORDS_OFFSET <= 1 << self.config.buffer_stride_shift
         );
         let slot = &self.control().slots[trace as usize];
         for cpu in 0..self.config.nr_cpus {

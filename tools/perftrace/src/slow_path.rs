@@ -82,7 +82,7 @@ pub(crate) fn write_to_all_traces(site: &Site, fields: &[u64]) {
 /// The parts of a record for one trace that stay the same in all attempts.
 struct PendingRecord<'a> {
     trace: &'a TraceEntry,
-    number: u32,
+    trace_number: u32,
     slot: &'a TraceSlot,
     generation: u32,
     flags: u32,
@@ -107,7 +107,7 @@ fn write_to_trace(trace: &TraceEntry, number: u32, site: &Site, fields: &[u64]) 
             return;
         }
         let (flags, mask) = (slot.flags.load(Relaxed), slot.mask.load(Relaxed));
-        let thread = thread::thread_id();
+        let thread = thread::thread_id_bits();
         if flags & FILTERED != 0 {
             // If the kernel changes the filter during the evaluation, the result is arbitrary. This
             // does no harm: the kernel then also changes the generation of the trace, and the
@@ -126,7 +126,7 @@ fn write_to_trace(trace: &TraceEntry, number: u32, site: &Site, fields: &[u64]) 
         let marker = u64::from(site.header.load(Relaxed) & 0xffff);
         let record = PendingRecord {
             trace,
-            number,
+            trace_number: number,
             slot,
             generation,
             flags,
@@ -172,7 +172,7 @@ fn write_to_trace(trace: &TraceEntry, number: u32, site: &Site, fields: &[u64]) 
 }
 
 impl PendingRecord<'_> {
-    fn words(&self) -> u64 {
+    fn nr_words(&self) -> u64 {
         (self.header >> 16) & 0xffff
     }
 
@@ -199,7 +199,7 @@ impl PendingRecord<'_> {
     /// Returns true if the record fits into an empty buffer and does not exceed the maximum size of
     /// a record.
     fn fits_empty_buffer(&self) -> bool {
-        let bytes = self.words() * 8;
+        let bytes = self.nr_words() * 8;
         bytes <= abi::RECORD_MAX as u64 && bytes <= self.mask + 1
     }
 
@@ -276,7 +276,7 @@ impl PendingRecord<'_> {
         if !self.fits_empty_buffer() {
             return WriteOutcome::Full(0);
         }
-        let bytes = self.words() * 8;
+        let bytes = self.nr_words() * 8;
         let update = |at: u64, value: u64| BufferUpdate {
             dst: address_of_records(buffer).wrapping_add((at & self.mask) as usize / 8),
             lowers_reserve: u64::from(self.flags & FLIGHT != 0),
@@ -298,7 +298,7 @@ impl PendingRecord<'_> {
             let limit = begin.wrapping_sub(1) & !self.mask;
             if buffer.limit.load(Relaxed) != limit {
                 let update = BufferUpdate {
-                    head: begin,
+                    expected_head: begin,
                     lowers_reserve: 0,
                     published_word: &buffer.limit,
                     ..update(begin, limit)
@@ -356,13 +356,13 @@ impl PendingRecord<'_> {
             let pass_end = (end | self.mask).wrapping_add(1);
             let limit = tail.wrapping_add(max).min(pass_end);
             let update = BufferUpdate {
-                head: end,
+                expected_head: end,
                 published_word: &buffer.limit,
                 ..update(head, limit)
             };
             update.commit(exclusion);
             if used > size / 2 {
-                let _ = device::wake_reader(self.number, cpu);
+                let _ = device::wake_reader(self.trace_number, cpu);
             }
         }
         WriteOutcome::Done
@@ -380,15 +380,15 @@ impl PendingRecord<'_> {
         BufferUpdate {
             slot: self.slot,
             buffer,
-            head,
-            lost,
-            generation: self.generation,
+            expected_head: head,
+            expected_lost: lost,
+            expected_generation: self.generation,
             cpu,
             dst: address_of_records(buffer),
-            first: null(),
-            first_words: 0,
-            second: null(),
-            second_words: 0,
+            first_part: null(),
+            first_part_words: 0,
+            second_part: null(),
+            second_part_words: 0,
             lowers_reserve: 0,
             published_value: 0,
             published_word: &buffer.head,
@@ -397,12 +397,12 @@ impl PendingRecord<'_> {
 
     fn write_event(&self, update: BufferUpdate<'_>, exclusion: ExclusiveAccess) -> bool {
         let first = [self.header, device::read_clock_ticks(), self.process_key];
-        let first_words = self.words() - self.fields.len() as u64;
+        let first_words = self.nr_words() - self.fields.len() as u64;
         let update = BufferUpdate {
-            first: first.as_ptr(),
-            first_words: first_words.min(first.len() as u64),
-            second: self.fields.as_ptr(),
-            second_words: self.fields.len() as u64,
+            first_part: first.as_ptr(),
+            first_part_words: first_words.min(first.len() as u64),
+            second_part: self.fields.as_ptr(),
+            second_part_words: self.fields.len() as u64,
             ..update
         };
         update.commit(exclusion)
@@ -417,8 +417,8 @@ impl PendingRecord<'_> {
     ) -> WriteOutcome {
         let first = [u64::from(abi::PAD_RECORD) | ((bytes / 8) << 16) | self.thread_id_bits()];
         let update = BufferUpdate {
-            first: first.as_ptr(),
-            first_words: 1,
+            first_part: first.as_ptr(),
+            first_part_words: 1,
             ..update
         };
         update.commit(exclusion);
@@ -429,10 +429,10 @@ impl PendingRecord<'_> {
     fn write_lost_record(&self, update: BufferUpdate<'_>, exclusion: ExclusiveAccess) -> bool {
         let header =
             u64::from(abi::LOST_RECORD) | (LOST_RECORD_WORDS << 16) | self.thread_id_bits();
-        let first = [header, device::read_clock_ticks(), update.lost];
+        let first = [header, device::read_clock_ticks(), update.expected_lost];
         let update = BufferUpdate {
-            first: first.as_ptr(),
-            first_words: LOST_RECORD_WORDS,
+            first_part: first.as_ptr(),
+            first_part_words: LOST_RECORD_WORDS,
             ..update
         };
         update.commit(exclusion)
@@ -460,7 +460,7 @@ impl PendingRecord<'_> {
         // slow path.
         buffer.limit.store(0, Relaxed);
         if lost == buffer.told.load(Relaxed) {
-            let _ = device::wake_reader(self.number, cpu);
+            let _ = device::wake_reader(self.trace_number, cpu);
         }
     }
 

@@ -177,7 +177,7 @@ pub(crate) fn marker_word_address(number: u32) -> Option<*const AtomicU32> {
     is_valid.then(|| {
         control
             .cast::<u8>()
-            .wrapping_add(abi::WORDS_OFFSET + number as usize * 4)
+            .wrapping_add(abi::MARKER_WORDS_OFFSET + number as usize * 4)
             .cast()
     })
 }

@@ -47,8 +47,8 @@ impl WakeFile {
             self.mapping = map_wake_file()?;
         }
         let offset = match announcement & abi::WAKE {
-            0 => abi::WORDS_OFFSET,
-            _ => abi::RETRY_OFFSET + (announcement >> 16) as usize % abi::NR_RETRY_WORDS * 4,
+            0 => abi::MARKER_WORDS_OFFSET,
+            _ => abi::RETRY_WORDS_OFFSET + (announcement >> 16) as usize % abi::NR_RETRY_WORDS * 4,
         };
         self.word = self.mapping.wrapping_add(offset).cast();
         Ok(())

@@ -44,7 +44,7 @@ pub struct AtomicFile {
     destination: PathBuf,
     /// The path of the new file, for messages: the path that the caller has given, or the path that
     /// [`Self::publish`] has chosen instead.
-    path: PathBuf,
+    reported_path: PathBuf,
     /// The file that was at the destination when this `AtomicFile` was created. The file is kept
     /// open, so that no other file can get its inode number.
     replaced_file: Option<File>,
@@ -53,7 +53,7 @@ pub struct AtomicFile {
 
 /// The file to which the path of an output file leads.
 #[derive(Debug)]
-enum OutputFileKind {
+enum ResolvedOutputPath {
     /// There is no file at the path.
     Nothing,
     /// A regular file, opened with O_PATH, and the path of the file without symbolic links.
@@ -96,9 +96,9 @@ impl AtomicFile {
 
     fn new(path: &Path, is_recording: bool) -> io::Result<Self> {
         let (destination, old) = match resolve_output_path(path)? {
-            OutputFileKind::Nothing => (path.to_path_buf(), None),
-            OutputFileKind::RegularFile(old, destination) => (destination, Some(old)),
-            OutputFileKind::Other => return Self::open_for_direct_write(path, is_recording),
+            ResolvedOutputPath::Nothing => (path.to_path_buf(), None),
+            ResolvedOutputPath::RegularFile(old, destination) => (destination, Some(old)),
+            ResolvedOutputPath::Other => return Self::open_for_direct_write(path, is_recording),
         };
         // Other users must not be able to open the new file before it gets the mode of the old file.
         let is_private = is_recording || old.is_some();
@@ -114,7 +114,7 @@ impl AtomicFile {
             file: BufWriter::with_capacity(1 << 16, file),
             content_location: location,
             destination,
-            path: path.to_path_buf(),
+            reported_path: path.to_path_buf(),
             replaced_file: old,
             is_recording,
         })
@@ -141,7 +141,7 @@ impl AtomicFile {
             file: BufWriter::with_capacity(1 << 16, file),
             content_location: ContentLocation::Direct,
             destination: path.into(),
-            path: path.into(),
+            reported_path: path.into(),
             replaced_file: None,
             is_recording,
         })
@@ -150,12 +150,12 @@ impl AtomicFile {
     /// Returns the path of the new file: the path that the caller has given, or, after
     /// [`Self::publish`], the path that was chosen instead.
     pub fn path(&self) -> &Path {
-        &self.path
+        &self.reported_path
     }
 
     /// Returns the new file, for writers that do not buffer their output. The caller must not mix
     /// these writes with buffered writes to the `AtomicFile`.
-    pub fn unbuffered(&self) -> &File {
+    pub fn unbuffered_file(&self) -> &File {
         self.file.get_ref()
     }
 
@@ -197,11 +197,11 @@ impl AtomicFile {
     /// The error of a failed call, or an error that says that the file of a recording was removed.
     pub fn commit(mut self) -> io::Result<()> {
         self.publish()?;
-        self.check_present()
+        self.check_not_removed()
     }
 
     /// Returns an error if the file of a recording was removed after [`Self::publish`].
-    pub fn check_present(&self) -> io::Result<()> {
+    pub fn check_not_removed(&self) -> io::Result<()> {
         // If the user has renamed the file, the recording is complete under its new name, and the
         // number of links is not 0.
         let is_published = matches!(self.content_location, ContentLocation::Published);
@@ -231,7 +231,7 @@ impl AtomicFile {
                 let (_, path) =
                     try_paths_until_unused(name, |to| rename_to_unused_path(temporary, to))?;
                 self.destination.clone_from(&path);
-                self.path = path;
+                self.reported_path = path;
             } else {
                 fs::rename(temporary, &self.destination)?;
             }
@@ -280,7 +280,7 @@ impl Drop for AtomicFile {
 /// Follows the symbolic links of `path`. In open(), the kernel checks whether each link may be
 /// followed (fs.protected_symlinks). canonicalize() follows links without this check, so the path
 /// that it returns is used only if this path leads to the opened file.
-fn resolve_output_path(path: &Path) -> io::Result<OutputFileKind> {
+fn resolve_output_path(path: &Path) -> io::Result<ResolvedOutputPath> {
     for _ in 0..MAX_RESOLVE_ATTEMPTS {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let opened = match rustix::fs::open(path, flags, Mode::empty()) {
@@ -289,26 +289,26 @@ fn resolve_output_path(path: &Path) -> io::Result<OutputFileKind> {
                 let is_link = fs::symlink_metadata(path).is_ok_and(|m| m.is_symlink());
                 return Ok(match is_link {
                     // The file to which the dangling link points is created, and the link is kept.
-                    true => OutputFileKind::Other,
-                    false => OutputFileKind::Nothing,
+                    true => ResolvedOutputPath::Other,
+                    false => ResolvedOutputPath::Nothing,
                 });
             }
             Err(error) => return Err(error.into()),
         };
         let status = opened.metadata()?;
         if !status.is_file() {
-            return Ok(OutputFileKind::Other);
+            return Ok(ResolvedOutputPath::Other);
         }
         if let Ok(destination) = path.canonicalize() {
             if fs::symlink_metadata(&destination)
                 .is_ok_and(|m| has_same_device_and_inode(&m, &status))
             {
-                return Ok(OutputFileKind::RegularFile(opened, destination));
+                return Ok(ResolvedOutputPath::RegularFile(opened, destination));
             }
         }
     }
     // The file has no path, for example if /dev/stdout is a removed file.
-    Ok(OutputFileKind::Other)
+    Ok(ResolvedOutputPath::Other)
 }
 
 fn has_same_device_and_inode(a: &Metadata, b: &Metadata) -> bool {

@@ -129,7 +129,7 @@ impl fmt::Display for Failure {
             Self::Command(program, e) => {
                 let program = visible::escape_os_str(program);
                 match e.kind() {
-                    ErrorKind::NotFound if self.has_program_file() => {
+                    ErrorKind::NotFound if self.has_existing_program_file() => {
                         write!(f, "cannot run '{program}': {e}: its interpreter is missing, which is the program after #! in a script, or the dynamic loader")
                     }
                     ErrorKind::NotFound => {
@@ -181,7 +181,9 @@ impl Failure {
             Self::NoMatch(_) => 1,
             // Shells use the same exit statuses: 127 if a command is not found, 126 if a command
             // cannot be executed.
-            Self::Command(_, e) if e.kind() == ErrorKind::NotFound && !self.has_program_file() => {
+            Self::Command(_, e)
+                if e.kind() == ErrorKind::NotFound && !self.has_existing_program_file() =>
+            {
                 127
             }
             Self::Command(..) => 126,
@@ -191,7 +193,7 @@ impl Failure {
 
     /// Returns true if the file of a command exists, which exec could not execute. If exec has
     /// failed with ENOENT although the file exists, the interpreter of the file does not exist.
-    fn has_program_file(&self) -> bool {
+    fn has_existing_program_file(&self) -> bool {
         matches!(self, Self::Command(program, _) if can_find_program_in_path(program))
     }
 }

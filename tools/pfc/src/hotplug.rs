@@ -32,13 +32,13 @@ const IDLE_POLL_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MonitoringGap {
     pub cpu: u32,
-    pub start: u64,
-    pub end: u64,
+    pub start_ns: u64,
+    pub end_ns: u64,
 }
 
 impl MonitoringGap {
     pub fn duration(&self) -> Duration {
-        Duration::from_nanos(self.end.saturating_sub(self.start))
+        Duration::from_nanos(self.end_ns.saturating_sub(self.start_ns))
     }
 }
 
@@ -131,20 +131,20 @@ impl MonitoredCpus {
     }
 
     /// Begins a gap in the monitoring of the CPU `cpu`, which is offline or has lost its context.
-    pub fn detach(&mut self, cpu: u32) {
+    pub fn mark_detached(&mut self, cpu: u32) {
         self.attached_cpus.remove(&cpu);
         self.detached_at_ns.insert(cpu, monotonic_now_ns());
         self.next_online_check = Instant::now();
     }
 
     /// Ends the gap in the monitoring of the CPU `cpu`. Called when the CPU has a context again.
-    pub fn attach(&mut self, cpu: u32) {
-        let start = self.detached_at_ns.remove(&cpu).unwrap_or(self.began_at_ns);
+    pub fn mark_attached(&mut self, cpu: u32) {
+        let start_ns = self.detached_at_ns.remove(&cpu).unwrap_or(self.began_at_ns);
         self.attached_cpus.insert(cpu);
         self.ended_gaps.push(MonitoringGap {
             cpu,
-            start,
-            end: monotonic_now_ns(),
+            start_ns,
+            end_ns: monotonic_now_ns(),
         });
     }
 
@@ -220,13 +220,13 @@ impl MonitoredCpus {
     /// context, the part of its gap up to now is returned, and the rest of the gap becomes a new
     /// gap.
     pub fn take_gaps(&mut self) -> Vec<MonitoringGap> {
-        let end = monotonic_now_ns();
+        let end_ns = monotonic_now_ns();
         let mut gaps = self.take_ended_gaps();
-        for (cpu, start) in &mut self.detached_at_ns {
+        for (cpu, start_ns) in &mut self.detached_at_ns {
             gaps.push(MonitoringGap {
                 cpu: *cpu,
-                start: std::mem::replace(start, end),
-                end,
+                start_ns: std::mem::replace(start_ns, end_ns),
+                end_ns,
             });
         }
         gaps
@@ -246,27 +246,27 @@ mod tests {
     fn hotplug_reattached_cpu_keeps_its_gap() {
         let mut cpus = MonitoredCpus::new(&[0, 1], true);
         assert!(cpus.select_cpus_without_context(&[0, 1]).is_empty() && !cpus.has_unreported_gap());
-        cpus.detach(1);
+        cpus.mark_detached(1);
         assert!(cpus.has_open_gap());
         assert!(cpus.next_online_check() <= Instant::now());
         assert!(cpus.select_cpus_without_context(&[0]).is_empty());
         assert_eq!(cpus.select_cpus_without_context(&[0, 1]), [1]);
         let first = cpus.take_gaps();
-        cpus.attach(1);
+        cpus.mark_attached(1);
         assert!(cpus.select_cpus_without_context(&[0, 1]).is_empty() && !cpus.has_open_gap());
         let second = cpus.take_gaps();
         let [(a, b)] = [(first[0], second[0])];
         assert_eq!((first.len(), second.len(), a.cpu, b.cpu), (1, 1, 1, 1));
-        assert!(a.start <= a.end && a.end == b.start && b.start <= b.end);
+        assert!(a.start_ns <= a.end_ns && a.end_ns == b.start_ns && b.start_ns <= b.end_ns);
         assert!(cpus.take_gaps().is_empty() && !cpus.has_unreported_gap());
         let sum = sum_gaps_by_cpu(&[a, b]);
-        assert_eq!(sum[&1].as_nanos() as u64, b.end - a.start);
+        assert_eq!(sum[&1].as_nanos() as u64, b.end_ns - a.start_ns);
     }
 
     #[test]
     fn hotplug_unreadable_list_of_cpus_is_a_problem_until_it_is_read() {
         let mut cpus = MonitoredCpus::new(&[0, 1], true);
-        cpus.detach(1);
+        cpus.mark_detached(1);
         let error = io::Error::from_raw_os_error(libc::EMFILE);
         assert!(cpus.select_cpus_to_attach(Err(error)).is_empty());
         let problem = cpus.describe_online_cpus_read_error().expect("a problem");
@@ -281,8 +281,8 @@ mod tests {
         let mut all = MonitoredCpus::new(&[0], true);
         assert_eq!(all.select_cpus_without_context(&[0, 2]), [2]);
         let began_at = all.began_at_ns;
-        all.attach(2);
-        assert_eq!(all.take_ended_gaps()[0].start, began_at);
+        all.mark_attached(2);
+        assert_eq!(all.take_ended_gaps()[0].start_ns, began_at);
         let listed = MonitoredCpus::new(&[0, 1], false);
         assert!(listed.select_cpus_without_context(&[0, 1, 2]).is_empty());
     }

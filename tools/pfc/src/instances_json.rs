@@ -40,7 +40,7 @@ pub fn write_instance_values<'a>(
         "monotonic_ns": stamp.monotonic_ns,
         "consistent": stamp.consistent,
         "cpus": snapshot.cpus(),
-        "online": snapshot.online(),
+        "online": snapshot.online_cpus(),
     });
     // The field `value` of an instance is the total over all CPUs. For a histogram, `value` is the
     // number of values that were counted, and the field `buckets` has the count of each bucket.
@@ -49,7 +49,7 @@ pub fn write_instance_values<'a>(
         let mut object = instance_json(r.instance());
         object["value"] = json!(r.total());
         if histogram {
-            object["buckets"] = json!(r.combined());
+            object["buckets"] = json!(r.combined_values());
         }
         if per_cpu {
             let values = r.per_cpu().map(|(_, slots)| match slots {

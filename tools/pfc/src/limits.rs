@@ -9,14 +9,14 @@ use std::sync::{Arc, OnceLock};
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 use signal_hook::consts::SIGXFSZ;
 
-/// The limits on the number of open files before [`raise_open_file_limit`] changed them; not set if
-/// [`raise_open_file_limit`] changed nothing.
+/// The limits on the number of open files before [`set_up_file_limits`] changed them; not set if
+/// [`set_up_file_limits`] changed nothing.
 static FORMER_OPEN_FILE_LIMITS: OnceLock<Rlimit> = OnceLock::new();
 
 /// Raises the soft limit on the number of open files to the hard limit, because each thread that is
 /// counted or sampled needs a descriptor. After this call, a write beyond the maximum size of a
 /// file fails with EFBIG, and does not kill the process by SIGXFSZ.
-pub fn raise_open_file_limit() {
+pub fn set_up_file_limits() {
     let former = getrlimit(Resource::Nofile);
     let raised = Rlimit {
         current: former.maximum,
@@ -32,8 +32,8 @@ pub fn raise_open_file_limit() {
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
 }
 
-/// Restores the limits that were in force before [`raise_open_file_limit`] changed them. Called in
-/// a child process before it executes a command of the user: a program that uses select(2) must not
+/// Restores the limits that were in force before [`set_up_file_limits`] changed them. Called in a
+/// child process before it executes a command of the user: a program that uses select(2) must not
 /// get descriptors above 1023.
 pub fn restore_open_file_limit() -> io::Result<()> {
     match FORMER_OPEN_FILE_LIMITS.get() {

@@ -106,7 +106,7 @@ fn main() -> ExitCode {
             };
         }
     };
-    limits::raise_open_file_limit();
+    limits::set_up_file_limits();
     match run_subcommand(&cli) {
         Ok(code) => code,
         Err(failure) => failure.print_and_get_exit_code(),
@@ -140,9 +140,9 @@ fn run_subcommand(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Stat(args) => return stat::run(device, args, file),
         Command::Record(args) => return record::run(device, args, file),
         Command::Trace(args) => return trace::run(args, file),
-        Command::Watch(_) | Command::Top(_) => Out::open_stream(file)?,
+        Command::Watch(_) | Command::Top(_) => Out::open_in_place(file)?,
         Command::Ppa(args) => ppa::open_output(args, file)?,
-        _ => Out::open(file)?,
+        _ => Out::open_atomic(file)?,
     };
     match &cli.command {
         Command::List(args) => list::run(device, args, &mut out)?,

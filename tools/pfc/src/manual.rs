@@ -68,7 +68,7 @@ fn render_manual_page(command: clap::Command, name: &str, out: &mut impl Write) 
         .render(&mut text)?;
     // The text after the options begins with "Examples:" in all of pfc's commands, so the section
     // of that text is named EXAMPLES.
-    let text = visible::decode(&text);
+    let text = visible::escape_invalid_utf8(&text);
     out.write_all(
         text.replace(CLAP_EXTRA_HEADING, ".SH EXAMPLES\n")
             .as_bytes(),

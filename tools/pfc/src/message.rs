@@ -56,9 +56,9 @@ pub fn is_stderr_terminal() -> bool {
 
 /// Standard error as a stream for reports. Each write succeeds, even if standard error cannot be
 /// written.
-pub struct StderrStream;
+pub struct ErrorIgnoringStderr;
 
-impl Write for StderrStream {
+impl Write for ErrorIgnoringStderr {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let _ = io::stderr().write_all(bytes);
         Ok(bytes.len())

@@ -13,7 +13,7 @@ use rustix::fs::{fcntl_getfl, OFlags};
 
 use crate::atomic_file::AtomicFile;
 use crate::error::Failure;
-use crate::message::{self, StderrStream};
+use crate::message::{self, ErrorIgnoringStderr};
 use crate::recording_path::print_path_if_changed;
 
 /// True if standard output was closed, or not open for writing, when `pfc` was started. std ignores
@@ -75,7 +75,7 @@ pub struct Out {
 enum OutputDestination {
     Stdout(BufWriter<Stdout>),
     /// Standard error, with failed writes ignored.
-    Stderr(BufWriter<StderrStream>),
+    Stderr(BufWriter<ErrorIgnoringStderr>),
     /// A new output file that replaces the old file at [`Out::finish`].
     Atomic(AtomicFile),
     /// An output file that is written in place. A regular file is truncated at the first write.
@@ -96,7 +96,7 @@ enum OutputDestination {
 impl Out {
     /// Opens the output of a command that writes its output once. An output file keeps its old
     /// content until [`Self::finish`].
-    pub fn open(path: Option<&Path>) -> Result<Self, Failure> {
+    pub fn open_atomic(path: Option<&Path>) -> Result<Self, Failure> {
         Self::new(path, |path| {
             AtomicFile::create(path).map(OutputDestination::Atomic)
         })
@@ -104,7 +104,7 @@ impl Out {
 
     /// Opens the output of a command that writes continuously, so that another program can follow
     /// the file.
-    pub fn open_stream(path: Option<&Path>) -> Result<Self, Failure> {
+    pub fn open_in_place(path: Option<&Path>) -> Result<Self, Failure> {
         Self::new(path, |path| {
             let mut options = File::options();
             let file = options
@@ -136,7 +136,7 @@ impl Out {
     /// ignored.
     pub fn stderr() -> Self {
         Self {
-            destination: OutputDestination::Stderr(BufWriter::new(StderrStream)),
+            destination: OutputDestination::Stderr(BufWriter::new(ErrorIgnoringStderr)),
             path: None,
             is_terminal: message::is_stderr_terminal(),
             is_coloured: false,
@@ -291,7 +291,7 @@ fn write_record_to_file(
     complete_bytes: &mut u64,
     record: &str,
 ) -> io::Result<()> {
-    let mut to = file.unbuffered();
+    let mut to = file.unbuffered_file();
     if let Err(error) = to.write_all(record.as_bytes()) {
         if to.metadata().is_ok_and(|m| m.is_file()) {
             // If set_len() fails, the file ends with an incomplete record.

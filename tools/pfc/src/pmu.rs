@@ -44,8 +44,8 @@ pub fn run(args: &JsonArgs, out: &mut Out) -> Result<(), Failure> {
         let tables: Vec<Value> = tables
             .iter()
             .map(|t| {
-                json!({"name": t.name, "description": t.description, "events": t.events,
-                    "counters": t.counters, "fixed": t.fixed_counters})
+                json!({"name": t.name, "description": t.description, "events": t.nr_events,
+                    "counters": t.nr_counters, "fixed": t.nr_fixed_counters})
             })
             .collect();
         return out.write_json(&json!({"descriptions": descriptions, "libpfm": tables}));
@@ -61,7 +61,7 @@ pub fn run(args: &JsonArgs, out: &mut Out) -> Result<(), Failure> {
     writeln!(out, "Matching event tables of libpfm4:")?;
     let mut table = Table::new().with_columns("NAME|>EVENTS|OF");
     for t in tables {
-        table.add_row(vec![t.name, t.events.to_string(), t.description], None);
+        table.add_row(vec![t.name, t.nr_events.to_string(), t.description], None);
     }
     table.print(out)
 }
@@ -81,7 +81,7 @@ fn print_register_table(description: &PmuDescription, out: &mut Out) -> Result<(
         table.add_row(cells, None);
     }
     for r in &description.pmds {
-        let pmcs: Vec<String> = pmc_numbers_in_mask(description, r.pmcs)
+        let pmcs: Vec<String> = pmc_numbers_in_mask(description, r.pmc_mask)
             .map(|n| format!("PMC{n}"))
             .collect();
         let width = match r.is_counter {
@@ -132,8 +132,8 @@ fn pmu_description_json(description: &PmuDescription) -> Value {
         .iter()
         .map(|r| {
             json!({"number": r.number, "name": r.name, "address": r.address, "width": r.width,
-                "pmcs": pmc_numbers_in_mask(description, r.pmcs).collect::<Vec<_>>(),
-                "rdpmc": r.rdpmc, "counter": r.is_counter, "scope": r.scope})
+                "pmcs": pmc_numbers_in_mask(description, r.pmc_mask).collect::<Vec<_>>(),
+                "rdpmc": r.rdpmc_index, "counter": r.is_counter, "scope": r.scope})
         })
         .collect();
     json!({"name": description.name, "pmcs": pmcs, "pmds": pmds})

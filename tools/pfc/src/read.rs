@@ -65,7 +65,7 @@ pub fn print_instance_table<'a>(
     let mut table = Table::new().with_columns("NAME|>TOTAL|");
     if per_cpu {
         for cpu in snapshot.cpus() {
-            let suffix = if snapshot.online().contains(cpu) {
+            let suffix = if snapshot.online_cpus().contains(cpu) {
                 ""
             } else {
                 "(off)"
@@ -99,9 +99,9 @@ pub fn print_instance_table<'a>(
 /// not zero. A line above the buckets has three bounds. Half of the values lie below the first
 /// bound, 90 % of the values below the second, and 99 % below the third.
 fn add_histogram_lines(reading: &Reading<'_>, table: &mut Table) {
-    const MAX_BAR_LENGTH: i64 = 40;
+    const MAX_BAR_CHARS: i64 = 40;
     let unit = ScaledUnit::of_instance_descriptor(reading.instance());
-    let buckets = reading.combined();
+    let buckets = reading.combined_values();
     let is_nonzero = |n: &i64| *n != 0;
     let (Some(first), Some(last)) = (
         buckets.iter().position(is_nonzero),
@@ -134,7 +134,7 @@ fn add_histogram_lines(reading: &Reading<'_>, table: &mut Table) {
             (Some(_), None) => format!("{:>10} ..", format_bound(from)),
             (Some(_), Some(_)) => format!("{:>10} .. {}", format_bound(from), format_bound(to)),
         };
-        let bar = (*n as f64 / max as f64 * MAX_BAR_LENGTH as f64)
+        let bar = (*n as f64 / max as f64 * MAX_BAR_CHARS as f64)
             .ceil()
             .max(0.0) as usize;
         let line = format!("    {range:<24}  {n:>digits$}  {}", "#".repeat(bar));
@@ -181,7 +181,7 @@ fn print_values_as_csv<'a>(
                 line(&cpu.to_string(), slots)?;
             }
         } else {
-            line("", &reading.combined())?;
+            line("", &reading.combined_values())?;
         }
     }
     Ok(())

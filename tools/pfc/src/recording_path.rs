@@ -129,13 +129,13 @@ impl RecordingDirectory {
     }
 
     /// Returns the open directory, for the writer of its files.
-    pub fn try_clone(&self) -> io::Result<OwnedFd> {
+    pub fn try_clone_fd(&self) -> io::Result<OwnedFd> {
         self.directory.try_clone()
     }
 
     /// Returns an error if the trace was removed during the recording. If the user has renamed the
     /// directory, the trace is complete under its new name.
-    pub fn check_present(&self) -> io::Result<()> {
+    pub fn check_not_removed(&self) -> io::Result<()> {
         match statat(&self.directory, CTF_METADATA, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => Err(removed_output_error()),
             other => other.map(drop).map_err(Into::into),
@@ -143,7 +143,7 @@ impl RecordingDirectory {
     }
 
     /// Removes a trace that has no events.
-    pub fn discard(self) {
+    pub fn discard_empty_trace(self) {
         let _ = unlinkat(&self.directory, CTF_METADATA, AtFlags::empty());
         self.remove_if_empty();
     }

@@ -458,7 +458,7 @@ mod tests {
             firefox: false,
             pprof: false,
         };
-        let mut out = Out::open(Some(path)).expect("a file");
+        let mut out = Out::open_atomic(Some(path)).expect("a file");
         print_report_table(
             &profile,
             0,
@@ -479,7 +479,7 @@ mod tests {
              75.00%  prog     prog           [.] f\n            \
              50.00% main\n            25.00% a;b\n\n\n"
         );
-        let mut out = Out::open(Some(path)).expect("a file");
+        let mut out = Out::open_atomic(Some(path)).expect("a file");
         print_report_json(&profile, &args, &mut out).expect("room");
         out.finish().expect("room");
         let text = std::fs::read_to_string(path).expect("a file");

@@ -111,7 +111,7 @@ mod tests {
 
     fn format_first_sample(profile: &Profile) -> String {
         let file = tempfile::NamedTempFile::new().expect("a file");
-        let mut out = Out::open(Some(file.path())).expect("a file");
+        let mut out = Out::open_atomic(Some(file.path())).expect("a file");
         print_sample(profile, &profile.samples[0], &mut out).expect("room");
         out.finish().expect("room");
         std::fs::read_to_string(file).expect("a file")

@@ -45,7 +45,7 @@ pub fn run(device: &Path, args: &SnapshotArgs, out: &mut Out) -> Result<(), Fail
         out,
         "CPUs        {} possible, {} online",
         snapshot.cpus().len(),
-        snapshot.online().len()
+        snapshot.online_cpus().len()
     )?;
     writeln!(
         out,

@@ -9,7 +9,7 @@ use std::path::Path;
 /// the name of a process, becomes an escape sequence, so that all other lines can still be parsed.
 /// A caller that needs the exact bytes of names or paths must read the file as bytes instead.
 pub fn read_text_escaping_non_utf8(path: impl AsRef<Path>) -> io::Result<String> {
-    Ok(visible::decode(&std::fs::read(path)?).into_owned())
+    Ok(visible::escape_invalid_utf8(&std::fs::read(path)?).into_owned())
 }
 
 /// Returns the lines of a file without the newlines.

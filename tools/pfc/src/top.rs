@@ -41,7 +41,7 @@ struct SampleTable {
     /// than the interval between updates. For a table after a skipped update, it is longer.
     duration: Duration,
     /// The time in nanoseconds for which each CPU was not sampled because it was offline.
-    offline_ns: BTreeMap<u32, u64>,
+    offline_ns_by_cpu: BTreeMap<u32, u64>,
     /// Sentences about what is missing in the table, with control characters made visible.
     problems: Vec<String>,
 }
@@ -51,7 +51,7 @@ struct LiveProfile {
     attributes: Vec<EventAttribute>,
     reader: ProfileReader,
     /// Records that were read from the ring buffers and are newer than the last table.
-    records: Vec<u8>,
+    records_after_last_table: Vec<u8>,
     /// The end of the period that the last table covers, on the clock of [`monotonic_now_ns`]. For
     /// the first table, the time at which sampling started.
     last_table_end_ns: u64,
@@ -59,18 +59,19 @@ struct LiveProfile {
 
 impl LiveProfile {
     fn collect_table(&mut self) -> Result<SampleTable, Failure> {
-        // pfc reads the ring buffers one after the other. After all reads, `records` is certain to
-        // have each record whose time is not after `until`, the start of the first read. Records
-        // after `until` are kept for the next table, because a record that precedes one of them,
-        // such as that of an exec, might still be in a ring buffer.
+        // pfc reads the ring buffers one after the other. After all reads,
+        // `records_after_last_table` is certain to have each record whose time is not after
+        // `until`, the start of the first read. Records after `until` are kept for the next table,
+        // because a record that precedes one of them, such as that of an exec, might still be in a
+        // ring buffer.
         let until = monotonic_now_ns();
-        self.contexts.read_messages_and_rings();
+        self.contexts.read_rings_and_update_contexts();
         self.contexts.record_cpu_gaps(MonitoredCpus::take_gaps);
-        self.records
+        self.records_after_last_table
             .append(&mut self.contexts.process_recorder.take_records());
-        self.records
+        self.records_after_last_table
             .append(&mut self.contexts.drained_records.records.bytes);
-        let records = take_records_until(&mut self.records, until);
+        let records = take_records_until(&mut self.records_after_last_table, until);
         let file = encode_perf_data(&self.attributes, false, &[&records]);
         self.reader
             .add_file(file)
@@ -89,7 +90,7 @@ impl LiveProfile {
             nr_samples: profile.samples.len(),
             nr_lost: std::mem::take(&mut self.contexts.drained_records.nr_lost),
             duration: Duration::from_nanos(until.saturating_sub(self.last_table_end_ns)),
-            offline_ns: std::mem::take(&mut profile.offline_ns_by_cpu),
+            offline_ns_by_cpu: std::mem::take(&mut profile.offline_ns_by_cpu),
             problems: problems
                 .iter()
                 .map(|problem| visible::escape(problem).into_owned())
@@ -114,7 +115,7 @@ fn format_table_title(events: &[Cow<'_, str>], table: &SampleTable) -> String {
         table.duration.as_secs_f64(),
         table.nr_lost
     );
-    for (cpu, ns) in &table.offline_ns {
+    for (cpu, ns) in &table.offline_ns_by_cpu {
         let seconds = *ns as f64 / 1e9;
         title.push_str(&format!(", CPU {cpu} offline for {seconds:.1} s"));
     }
@@ -169,7 +170,7 @@ pub fn run(device: &Path, args: &TopArgs, out: &mut Out) -> Result<ExitCode, Fai
         contexts,
         attributes,
         reader: ProfileReader::default(),
-        records: Vec::new(),
+        records_after_last_table: Vec::new(),
         last_table_end_ns: monotonic_now_ns(),
     };
     if args.plain || !out.is_terminal() {
@@ -186,12 +187,12 @@ pub fn run(device: &Path, args: &TopArgs, out: &mut Out) -> Result<ExitCode, Fai
         live::run_live_screen(&mut screen, args.count)?;
     }
     let contexts = &mut profile.contexts;
-    contexts.read_messages_and_rings();
+    contexts.read_rings_and_update_contexts();
     // Finds the contexts that have ended early since the last table. Only tables show the problems
     // themselves.
     contexts.find_problems();
     let is_complete =
-        target.report_unmonitored_processes(|thread| contexts.has_thread_exited(thread));
+        target.report_unless_all_monitored(|thread| contexts.has_thread_exited(thread));
     Ok(exit_code_of_run(None, is_complete))
 }
 
@@ -208,7 +209,7 @@ fn print_plain_tables(
     while args.count.is_none_or(|count| nr_tables < count) {
         due = next_update_time(due, interval, Instant::now());
         while Instant::now() < due {
-            live.contexts.read_messages_and_rings();
+            live.contexts.read_rings_and_update_contexts();
             let until = due.min(Instant::now() + RING_BUFFER_READ_INTERVAL);
             if !event_loop
                 .sleep_until(until)
@@ -290,7 +291,7 @@ impl LiveScreen for TopScreen<'_> {
     }
 
     fn poll_between_updates(&mut self) -> Result<(), Failure> {
-        self.live.contexts.read_messages_and_rings();
+        self.live.contexts.read_rings_and_update_contexts();
         Ok(())
     }
 }
@@ -315,7 +316,7 @@ mod tests {
             nr_samples: 7,
             nr_lost: 1,
             duration: Duration::from_millis(500),
-            offline_ns: BTreeMap::from([(3, 200_000_000)]),
+            offline_ns_by_cpu: BTreeMap::from([(3, 200_000_000)]),
             problems: Vec::new(),
         };
         assert_eq!(

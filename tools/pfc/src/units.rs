@@ -176,7 +176,7 @@ pub fn format_exact_decimal(value: i128, exponent: i8) -> String {
 
 /// Formats value * 10^exponent exactly, in the canonical form that OpenMetrics requires for the
 /// bound of a bucket: `0.001`, `1.0`, `1e+06`, `1.023e-06`.
-pub fn format_canonical_bound(value: u64, exponent: i8) -> String {
+pub fn format_openmetrics_bound(value: u64, exponent: i8) -> String {
     if value == 0 {
         return "0.0".to_owned();
     }
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn pfc_units_format_canonical_bounds() {
+    fn pfc_units_format_openmetrics_bounds() {
         for (value, exponent, text) in [
             (0, -9, "0.0"),
             (1, 0, "1.0"),
@@ -334,7 +334,7 @@ mod tests {
             (1, -128, "1e-128"),
         ] {
             assert_eq!(
-                format_canonical_bound(value, exponent),
+                format_openmetrics_bound(value, exponent),
                 text,
                 "{value} {exponent}"
             );

@@ -225,7 +225,7 @@ proptest! {
                 AccountingEvent::Replace(t) => {
                     let (old, now) = (std::mem::replace(&mut tasks[t], new_task()), clock.get());
                     tasks[t].begin(false, true, now);
-                    let copied = tasks[t].copy_wait_start(&old);
+                    let copied = tasks[t].copy_cpu_mode_and_wait_start(&old);
                     if running == t {
                         cpu.begin_switch();
                         cpu.replace_task(Some(&old), tasks.get(t), now);
@@ -233,7 +233,7 @@ proptest! {
                     old.end(now);
                     tasks[t].recopy_wait_start(copied, &old);
                     let history = TaskHistory::new(zero_values(1), 1);
-                    history.append(&old, histories[t].as_ref());
+                    history.add_record(&old, histories[t].as_ref());
                     histories[t] = Some(history);
                 }
                 AccountingEvent::Read => {
@@ -268,8 +268,8 @@ proptest! {
                 model.switches[t]
             );
             prop_assert_eq!(read.running, running == t);
-            prop_assert_eq!(read.runq, model.runq[t] + is_ready);
-            prop_assert_eq!(read.counted, now - start);
+            prop_assert_eq!(read.runq_wait_ticks, model.runq[t] + is_ready);
+            prop_assert_eq!(read.counted_ticks, now - start);
         }
     }
 }
@@ -299,8 +299,8 @@ fn r4_4_latencies_fall_into_their_histogram_buckets() {
 fn r4_4_wakeups_are_blocks_if_the_histogram_was_off() {
     let mut read = TaskSnapshot {
         values: [0; NR_VALUES],
-        runq: 0,
-        counted: 0,
+        runq_wait_ticks: 0,
+        counted_ticks: 0,
         latencies: [0; NR_LATENCIES],
         cpu: 0,
         running: false,
@@ -366,7 +366,7 @@ fn r4_9_offline_cpu_accumulates_no_time() {
     cpu.set_offline(true);
     assert_eq!(all(true, 1130), [30, 0, 0, 100]);
     assert_eq!(all(false, 1140), [40, 0, 0, 100]);
-    cpu.finish_offline(Some(&last), 1150);
+    cpu.account_last_run(Some(&last), 1150);
     assert_eq!(all(false, 5000), [50, 0, 0, 100]);
     let read = last
         .read(|| 5000, |_| Some(&cpu))
@@ -380,7 +380,7 @@ fn r4_9_offline_cpu_accumulates_no_time() {
     assert_eq!(all(true, 6100), [100, 0, 0, 150]);
     // A CPU may also go offline and online if accounting has not begun on it.
     let other = Cpu::new(1);
-    other.finish_offline(None::<&Task<Vec<Word>>>, 7000);
+    other.account_last_run(None::<&Task<Vec<Word>>>, 7000);
     switch(&other, &last, true, 8000);
     other.set_offline(false);
     let v = other.values(true, || 8010).expect("nobody changes it");
@@ -460,7 +460,10 @@ fn r4_4_wait_begins_at_the_last_wakeup() {
     let read = task
         .read(|| 30_600, |_| Some(&cpu))
         .expect("nobody changes it");
-    assert_eq!((read.runq, read.values[value::LATENCY]), (500, 300));
+    assert_eq!(
+        (read.runq_wait_ticks, read.values[value::LATENCY]),
+        (500, 300)
+    );
 }
 
 #[test]
@@ -528,7 +531,7 @@ fn r4_7_history_has_the_values_of_an_earlier_record_by_group() {
     old.count_signal(10);
     old.end(now);
     let pairs = history(3, 2);
-    pairs.append(&old, None);
+    pairs.add_record(&old, None);
     // The task does not run while its values are counted in the record `next`. The history `pairs`
     // has groups of two CPUs. The history `threes`, to which `pairs` and `next` are added, has
     // groups of three CPUs.
@@ -536,7 +539,7 @@ fn r4_7_history_has_the_values_of_an_earlier_record_by_group() {
     next.begin(false, true, now);
     next.end(now + 5);
     let threes = history(2, 3);
-    threes.append(&next, Some(&pairs));
+    threes.add_record(&next, Some(&pairs));
     let read_with = |history: &TaskHistory<_>, groups: &mut [_]| {
         let last = new_task_with_groups(groups.len(), 1);
         last.begin(false, true, now + 5);
@@ -555,6 +558,6 @@ fn r4_7_history_has_the_values_of_an_earlier_record_by_group() {
     assert_eq!(groups.map(|values| values[value::SCHED]), [100, 110]);
     assert_eq!(read.values[value::SCHED], 210);
     assert_eq!(read.values[value::BLOCKED], 6);
-    assert_eq!(read.counted, now + 5 - 1000);
+    assert_eq!(read.counted_ticks, now + 5 - 1000);
     assert_eq!((threes.signals(10), threes.signals(9)), (1, 0));
 }

@@ -169,14 +169,14 @@ const GETINFO: Opcode = opcode::read::<Info>(b'A', 0xa0);
 const GETTASK: Opcode = opcode::read_write::<Task>(b'A', 0xa1);
 
 /// Calls `PPA_GETINFO`.
-pub fn info(fd: BorrowedFd<'_>) -> io::Result<Info> {
+pub fn read_info(fd: BorrowedFd<'_>) -> io::Result<Info> {
     // SAFETY: `PPA_GETINFO` writes one `struct ppa_info`, whose size is asserted above. The
     // structure has integers only, so any bits are valid.
     unsafe { ioctl(fd, Getter::<GETINFO, Info>::new()) }
 }
 
 /// Calls `PPA_GETTASK`, for the task in the field `pid`.
-pub fn task(fd: BorrowedFd<'_>, task: &mut Task) -> io::Result<()> {
+pub fn read_task(fd: BorrowedFd<'_>, task: &mut Task) -> io::Result<()> {
     // SAFETY: `PPA_GETTASK` reads and writes one `struct ppa_task`, whose size is asserted above.
     // The structure is mutably borrowed until the call returns, and has integers only, so any bits
     // are valid.

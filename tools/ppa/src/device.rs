@@ -36,8 +36,8 @@ impl Device {
 
     /// Returns the state of accounting.
     pub fn info(&self) -> Result<Info, Error> {
-        let info =
-            abi::info(self.file.as_fd()).map_err(|e| Error::Read(PPA_DEVICE_PATH, e.into()))?;
+        let info = abi::read_info(self.file.as_fd())
+            .map_err(|e| Error::Read(PPA_DEVICE_PATH, e.into()))?;
         check_version_and_frequency(info)
     }
 
@@ -47,7 +47,7 @@ impl Device {
             pid,
             ..Task::default()
         };
-        abi::task(self.file.as_fd(), &mut task).map_err(|e| match e {
+        abi::read_task(self.file.as_fd(), &mut task).map_err(|e| match e {
             Errno::SRCH => Error::NoTask(pid),
             Errno::NODATA => Error::NotAccounted(pid),
             Errno::ACCESS | Errno::PERM => Error::Denied(pid),
@@ -79,7 +79,7 @@ impl Device {
 
     /// Checks that the caller may call [`Self::tasks`], even while accounting is off. The check
     /// does not read ended tasks, so the kernel keeps their values.
-    pub fn may_read_tasks(&self) -> Result<(), Error> {
+    pub fn check_task_read_permission(&self) -> Result<(), Error> {
         check_read_permission(&self.file)
     }
 

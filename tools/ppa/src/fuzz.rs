@@ -13,13 +13,18 @@ static ALLOCATOR: fuzz::CountingAllocator = fuzz::CountingAllocator;
 
 /// Computes the values that pfc shows for the difference of two states of a task.
 fn compute_shown_values(task: &Task, before: &Task) {
-    let since = task.since(Some(before));
-    let _ = (since.name(), since.total(), since.user(), since.system());
-    let _ = (since.waiting(), since.switches(), since.wakeups());
+    let since = task.increments_since(Some(before));
+    let _ = (
+        since.name(),
+        since.cpu_ticks(),
+        since.user_ticks(),
+        since.system_ticks(),
+    );
+    let _ = (since.wait_ticks(), since.switches(), since.wakeups());
     let _ = (
         since.average_latency_ticks(),
         since.average_switch_ticks(),
-        since.interrupts(),
+        since.interrupt_ticks(),
     );
 }
 
@@ -44,8 +49,8 @@ fn r4_4_fuzz_tasks_and_cpus() {
         let _ = keep_latest_entry_per_task(tasks);
         let cpus = parse_cpus(bytes).unwrap_or_default();
         for two in cpus.windows(2) {
-            let _ = two[1].since(&two[0]).total();
+            let _ = two[1].increments_since(&two[0]).total_ticks();
         }
-        let _ = Cpu::sum(&cpus).total();
+        let _ = Cpu::sum(&cpus).total_ticks();
     });
 }

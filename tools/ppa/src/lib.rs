@@ -6,7 +6,7 @@
 //! let device = ppa::Device::open()?;
 //! let khz = device.info()?.khz;
 //! let task = device.task(std::process::id())?;
-//! println!("{} us in user mode", ppa::ticks_to_micros(task.user(), khz));
+//! println!("{} us in user mode", ppa::ticks_to_micros(task.user_ticks(), khz));
 //! # Ok::<(), ppa::Error>(())
 //! ```
 //!
@@ -35,5 +35,5 @@ pub use abi::{
 pub use device::{Device, CPU_VALUES_PATH, PPA_DEVICE_PATH};
 pub use error::Error;
 pub use values::{
-    count_increment, ticks_to_micros, ticks_to_whole_micros, Cpu, CpuValue, NR_CPU_VALUES,
+    increment_of_count, ticks_to_micros, ticks_to_whole_micros, Cpu, CpuValue, NR_CPU_VALUES,
 };

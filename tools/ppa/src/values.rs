@@ -32,7 +32,7 @@ pub fn ticks_to_whole_micros(ticks: u64, khz: u32) -> u64 {
 
 /// Returns the increment of a count between two reads. Counts wrap at 2^64. A value that seems to
 /// have decreased was read while it changed; its increment is 0.
-pub fn count_increment(now: u64, before: u64) -> u64 {
+pub fn increment_of_count(now: u64, before: u64) -> u64 {
     let delta = now.wrapping_sub(before);
     match delta > i64::MAX as u64 {
         true => 0,
@@ -40,8 +40,8 @@ pub fn count_increment(now: u64, before: u64) -> u64 {
     }
 }
 
-fn count_increment_of_each<const N: usize>(now: &[u64; N], before: &[u64; N]) -> [u64; N] {
-    std::array::from_fn(|n| count_increment(now[n], before[n]))
+fn increments_of_counts<const N: usize>(now: &[u64; N], before: &[u64; N]) -> [u64; N] {
+    std::array::from_fn(|n| increment_of_count(now[n], before[n]))
 }
 
 impl Task {
@@ -49,7 +49,7 @@ impl Task {
     /// name may contain control characters, which [`visible::escape`] makes visible.
     pub fn name(&self) -> String {
         let end = self.comm.iter().position(|b| *b == 0);
-        visible::decode(&self.comm[..end.unwrap_or(self.comm.len())]).into_owned()
+        visible::escape_invalid_utf8(&self.comm[..end.unwrap_or(self.comm.len())]).into_owned()
     }
 
     /// Returns true if the task has the flag `flag` (`TASK_*`).
@@ -58,23 +58,23 @@ impl Task {
     }
 
     /// Returns the ticks that the task spent on a CPU, without interrupts.
-    pub fn total(&self) -> u64 {
+    pub fn cpu_ticks(&self) -> u64 {
         self.values[SCHEDACCUM]
     }
 
     /// Returns the ticks that the task spent in user mode. All ticks of a kernel thread count as
     /// user mode.
-    pub fn user(&self) -> u64 {
+    pub fn user_ticks(&self) -> u64 {
         self.values[SCHEDACCUM].saturating_sub(self.values[SCACCUM])
     }
 
     /// Returns the ticks that the task spent in system calls.
-    pub fn system(&self) -> u64 {
+    pub fn system_ticks(&self) -> u64 {
         self.values[SCACCUM].min(self.values[SCHEDACCUM])
     }
 
     /// Returns the ticks that interrupts took while the task was running.
-    pub fn interrupts(&self) -> u64 {
+    pub fn interrupt_ticks(&self) -> u64 {
         self.values[INTACCUM]
     }
 
@@ -90,7 +90,7 @@ impl Task {
     }
 
     /// Returns the ticks that the task waited for a CPU.
-    pub fn waiting(&self) -> u64 {
+    pub fn wait_ticks(&self) -> u64 {
         self.values[SCHLATACCUM].saturating_add(self.runq)
     }
 
@@ -147,17 +147,17 @@ impl Task {
     /// Returns the increments of the values since the earlier state `before`. If `before` is
     /// `None`, or if `self` is not [a later state](Self::is_later_state_of) of `before`, the
     /// increments are the values themselves.
-    pub fn since(&self, before: Option<&Self>) -> Self {
+    pub fn increments_since(&self, before: Option<&Self>) -> Self {
         let Some(before) = before.filter(|b| self.is_later_state_of(b)) else {
             return self.clone();
         };
         let signals = |n: usize| self.signals[n].wrapping_sub(before.signals[n]);
         Self {
             counted: self.counted - before.counted,
-            values: count_increment_of_each(&self.values, &before.values),
-            runq: count_increment(self.runq, before.runq),
+            values: increments_of_counts(&self.values, &before.values),
+            runq: increment_of_count(self.runq, before.runq),
             // The counts of the histogram are kept while the histogram is off.
-            latencies: count_increment_of_each(&self.latencies, &before.latencies),
+            latencies: increments_of_counts(&self.latencies, &before.latencies),
             signals: std::array::from_fn(signals),
             ..self.clone()
         }
@@ -220,7 +220,7 @@ impl Cpu {
 
     /// Returns the sum of the ticks in user mode, system calls, interrupts and idle, which is the
     /// whole time of the CPU.
-    pub fn total(&self) -> u64 {
+    pub fn total_ticks(&self) -> u64 {
         self.values[..4]
             .iter()
             .fold(0, |sum, n| sum.saturating_add(*n))
@@ -231,9 +231,9 @@ impl Cpu {
     /// The increments are wrong if accounting was restarted after the state `before`. The values of
     /// a CPU begin at 0 when accounting is restarted, and they do not contain the time of the
     /// restart.
-    pub fn since(&self, before: &Self) -> Self {
+    pub fn increments_since(&self, before: &Self) -> Self {
         Self {
-            values: count_increment_of_each(&self.values, &before.values),
+            values: increments_of_counts(&self.values, &before.values),
         }
     }
 

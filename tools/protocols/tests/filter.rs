@@ -12,10 +12,10 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use protocols::filter::{
     check, is_valid_event_name, is_valid_field_list, is_valid_glob_list, is_valid_marker_name,
-    matches_any_glob, matches_glob, text, Event, Filter, Step, FILTER_HEADER_BYTES,
+    matches_any_glob, matches_glob, text_before_nul, Event, Filter, Step, FILTER_HEADER_BYTES,
     FILTER_STEP_BYTES, MAX_FIELDS_BYTES, MAX_FIELD_NAME_BYTES, MAX_FILTER_BYTES, MAX_NAME_BYTES,
-    OP_ANY, OP_EQ, OP_FLOAT, OP_GE, OP_GLOB, OP_GT, OP_LT, OP_MASK, OP_NE, OP_SIGNED, STEP_ACCEPT,
-    STEP_REJECT,
+    OP_ANY, OP_CODE_MASK, OP_EQ, OP_FLOAT, OP_GE, OP_GLOB, OP_GT, OP_LT, OP_NE, OP_SIGNED,
+    STEP_ACCEPT, STEP_REJECT,
 };
 use protocols::sync::Word;
 
@@ -37,7 +37,7 @@ fn build_filter(steps: &[Step], texts: &[&str]) -> Vec<u8> {
     for step in steps {
         let mut step = *step;
         step.field = offsets[usize::from(step.field)] as u16;
-        if step.op & OP_MASK == OP_GLOB {
+        if step.op & OP_CODE_MASK == OP_GLOB {
             step.value = offsets[step.value as usize] as u64;
         }
         bytes.extend_from_slice(&step.bytes());
@@ -442,8 +442,8 @@ fn r3_8_names_and_fields_of_markers_are_checked() {
     ] {
         assert!(!is_valid_field_list(bad.as_bytes()), "{bad}");
     }
-    assert_eq!(text(b"abc\0def"), Some(&b"abc"[..]));
-    assert_eq!(text(b"abc"), None);
+    assert_eq!(text_before_nul(b"abc\0def"), Some(&b"abc"[..]));
+    assert_eq!(text_before_nul(b"abc"), None);
 }
 
 /// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
@@ -519,7 +519,7 @@ proptest! {
         let _ = matches_glob(&fields, &payload);
         let _ = matches_any_glob(&fields, &marker);
         let _ = (is_valid_marker_name(&marker), is_valid_field_list(&fields));
-        let _ = (is_valid_glob_list(&fields), text(&marker));
+        let _ = (is_valid_glob_list(&fields), text_before_nul(&marker));
     }
 
     #[test]

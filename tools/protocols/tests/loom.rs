@@ -339,7 +339,7 @@ fn change_twice(header: &Header, changer: ChangeWriter) {
     ];
     for _ in 0..2 {
         if changer == ChangeWriter::Module {
-            header.generation().begin();
+            header.generation().begin_change();
         } else {
             gen1.add(1);
             if changer != ChangeWriter::NoBarrierAfterA {
@@ -349,7 +349,7 @@ fn change_twice(header: &Header, changer: ChangeWriter) {
         meta[0].add(1);
         meta[1].add(1);
         match changer {
-            ChangeWriter::Module => header.generation().end(),
+            ChangeWriter::Module => header.generation().end_change(),
             ChangeWriter::BNotRelease => gen2.add(1),
             _ => gen2.add_release(1),
         }

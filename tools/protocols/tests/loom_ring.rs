@@ -12,8 +12,8 @@
 use loom::sync::Arc;
 use loom::thread;
 use protocols::ring::{
-    read, read_ring_head, release_records_up_to, ReadResult, RingStatePage, RingWriter, SharedRing,
-    WriteResult, BACKWARD, OVERWRITE, RECORD_LOST,
+    read_record, read_ring_head, release_records_up_to, ReadResult, RingStatePage, RingWriter,
+    SharedRing, WriteResult, BACKWARD, OVERWRITE, RECORD_LOST,
 };
 use protocols::sync::Word;
 
@@ -108,7 +108,7 @@ fn check_backward_snapshots(records: &'static [usize]) {
             assert_eq!(up_to, head.wrapping_neg(), "a head in a record");
             let (mut at, mut newer) = (head, nr_written + 1);
             let end = loop {
-                match read(&ring.shared(), head, at, &mut to) {
+                match read_record(&ring.shared(), head, at, &mut to) {
                     ReadResult::Record { words, kind } => {
                         assert_eq!(kind, SAMPLE_KIND);
                         assert_eq!(check_record(&to[..words], records), newer - 1);
@@ -167,7 +167,7 @@ fn check_forward_consumer(records: &'static [usize], nr_reads: usize) {
             let mut to = [0; RING_WORDS];
             let head = read_ring_head(&ring.shared());
             while at != head {
-                let found = read(&ring.shared(), head, at, &mut to);
+                let found = read_record(&ring.shared(), head, at, &mut to);
                 let ReadResult::Record { words, kind } = found else {
                     panic!("{found:?} where a record must be");
                 };
@@ -225,7 +225,7 @@ fn check_backward_consumer(records: &'static [usize]) {
             let head = read_ring_head(&ring.shared());
             let (mut at, mut newest) = (head, None);
             while at != tail {
-                let found = read(&ring.shared(), head, at, &mut to);
+                let found = read_record(&ring.shared(), head, at, &mut to);
                 let ReadResult::Record { words, kind } = found else {
                     panic!("{found:?} where a record must be");
                 };
@@ -270,7 +270,7 @@ fn check_overwritten_forward_reader(records: &'static [usize]) {
         for _ in 0..2 {
             let head = read_ring_head(&ring.shared());
             while at != head {
-                match read(&ring.shared(), head, at, &mut to) {
+                match read_record(&ring.shared(), head, at, &mut to) {
                     ReadResult::Record { words, kind } => {
                         assert_eq!(kind, SAMPLE_KIND);
                         let n = check_record(&to[..words], records);

@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 use protocols::ring::{
-    read, read_ring_head, release_records_up_to, ReadResult, RingStatePage, RingWriter, SharedRing,
-    WriteResult, BACKWARD, OVERWRITE, RECORD_LOST,
+    read_record, read_ring_head, release_records_up_to, ReadResult, RingStatePage, RingWriter,
+    SharedRing, WriteResult, BACKWARD, OVERWRITE, RECORD_LOST,
 };
 use protocols::sync::Word;
 
@@ -66,7 +66,7 @@ impl TestRing {
             serial: 0,
         };
         let mut writer = bench.writer;
-        writer.begin(&bench.shared(), begin);
+        writer.begin_at_position(&bench.shared(), begin);
         bench.writer = writer;
         bench
     }
@@ -188,7 +188,7 @@ impl TestRing {
 
     fn pause(&mut self, paused: bool) {
         self.paused = paused;
-        self.page.pause(paused);
+        self.page.set_paused(paused);
     }
 
     /// Returns the words of a record in the model, with its header.
@@ -204,9 +204,9 @@ impl TestRing {
     fn check_record_at(&self, head: u64, at: u64, record: &Record) -> u64 {
         let expected = Self::record_words(record);
         let mut to = vec![0; expected.len()];
-        let short = read(&self.shared(), head, at, &mut to[..expected.len() - 1]);
+        let short = read_record(&self.shared(), head, at, &mut to[..expected.len() - 1]);
         assert_eq!(short, ReadResult::TooLong(expected.len()));
-        let found = read(&self.shared(), head, at, &mut to);
+        let found = read_record(&self.shared(), head, at, &mut to);
         let (kind, words) = (record.0, expected.len());
         assert_eq!(found, ReadResult::Record { kind, words }, "at {at:#x}");
         assert_eq!(to, expected);
@@ -224,7 +224,7 @@ impl TestRing {
                 // The first record that is partly overwritten cannot be read.
                 let mut to = vec![0; self.words];
                 assert_eq!(
-                    read(&self.shared(), head, at, &mut to),
+                    read_record(&self.shared(), head, at, &mut to),
                     ReadResult::Overwritten
                 );
                 return;
@@ -233,7 +233,7 @@ impl TestRing {
             at = at.wrapping_add(self.check_record_at(head, at, record));
             left -= bytes;
         }
-        let found = read(&self.shared(), head, at, &mut vec![0; self.words]);
+        let found = read_record(&self.shared(), head, at, &mut vec![0; self.words]);
         match left {
             0 => assert_eq!(found, ReadResult::Overwritten),
             _ => assert_eq!((found, at), (ReadResult::End, self.begin)),
@@ -312,7 +312,7 @@ proptest! {
                     let head = read_ring_head(&b.shared());
                     for _ in 0..n {
                         let Some((place, record)) = unread.pop_front() else {
-                            let found = read(&b.shared(), head, at, &mut [0; 64]);
+                            let found = read_record(&b.shared(), head, at, &mut [0; 64]);
                             assert_eq!(found, ReadResult::End);
                             break;
                         };
@@ -351,7 +351,7 @@ proptest! {
                             b.check_record_at(head, *at, record);
                             next += 1;
                         } else {
-                            let found = read(&b.shared(), head, *at, &mut [0; 64]);
+                            let found = read_record(&b.shared(), head, *at, &mut [0; 64]);
                             assert_eq!(found, ReadResult::Overwritten);
                             // A reader that was overtaken does not know where the next intact
                             // record starts, so it continues at the head.
@@ -402,7 +402,7 @@ proptest! {
             let bytes = 8 + record.1.len() as u64 * 8;
             if top.wrapping_sub(at).wrapping_sub(bytes) > b.bytes() {
                 let mut to = vec![0; b.words];
-                assert_eq!(read(&b.shared(), old, at, &mut to), ReadResult::Overwritten);
+                assert_eq!(read_record(&b.shared(), old, at, &mut to), ReadResult::Overwritten);
                 break;
             }
             at = at.wrapping_add(b.check_record_at(old, at, record));
@@ -485,7 +485,7 @@ proptest! {
         // A hostile writer stores arbitrary head and reserve positions.
         let mut hostile = RingWriter::new(flags | OVERWRITE, fields[1], 0);
         let nowhere = SharedRing { page: &page, tail: &Word::new(fields[3]), data: &[][..] };
-        hostile.begin(&nowhere, fields[2]);
+        hostile.begin_at_position(&nowhere, fields[2]);
         hostile.write(&nowhere, SAMPLE_KIND, &[&[1, 2, 3]]);
         let data: Vec<Word> = data.into_iter().map(Word::new).collect();
         let ring = SharedRing { page: &page, tail: &Word::new(fields[3]), data: &data[..] };
@@ -498,7 +498,7 @@ proptest! {
             // Like every reader, the loop reads at most as many records as the ring has words.
             for n in 0.. {
                 assert!(n <= data.len() + 1, "it does not end");
-                let found = read(&ring, head, at, &mut to[..room]);
+                let found = read_record(&ring, head, at, &mut to[..room]);
                 assert!(to[room..].iter().all(|w| *w == GUARD_VALUE));
                 let ReadResult::Record { words, .. } = found else { break };
                 assert!(words > 0 && words <= room && words <= data.len());

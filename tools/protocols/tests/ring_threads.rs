@@ -6,8 +6,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use protocols::ring::{
-    read, read_ring_head, release_records_up_to, ReadResult, RingStatePage, RingWriter, SharedRing,
-    WriteResult, BACKWARD, OVERWRITE, RECORD_LOST,
+    read_record, read_ring_head, release_records_up_to, ReadResult, RingStatePage, RingWriter,
+    SharedRing, WriteResult, BACKWARD, OVERWRITE, RECORD_LOST,
 };
 use protocols::sync::Word;
 
@@ -84,7 +84,7 @@ fn r2_5_reader_accepts_no_torn_record_during_writes() {
             let head = read_ring_head(ring);
             let mut at = head;
             let mut newer = u64::MAX;
-            while let ReadResult::Record { kind, words } = read(ring, head, at, &mut to) {
+            while let ReadResult::Record { kind, words } = read_record(ring, head, at, &mut to) {
                 assert_eq!(kind, SAMPLE_KIND);
                 let n = intact_record_number(&to[..words]);
                 assert!(newer == u64::MAX || newer == n + 1);
@@ -111,7 +111,8 @@ fn r2_7_reader_gets_every_record_during_writes() {
             let ended = ends.done.load(Ordering::Acquire);
             let head = read_ring_head(ring);
             while at != head {
-                let ReadResult::Record { kind, words } = read(ring, head, at, &mut to) else {
+                let ReadResult::Record { kind, words } = read_record(ring, head, at, &mut to)
+                else {
                     panic!("a record is not there");
                 };
                 // If the sequence of record numbers has a gap, a LOST record must have the number

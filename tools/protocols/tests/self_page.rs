@@ -12,13 +12,13 @@ use protocols::self_page::{
 const READER_THREAD_POINTER: u64 = 0x7000;
 
 /// Returns the state of PMD 0, a counter of 40 bits that was started at `start`.
-fn counter_state(start: u64, value: u64) -> std::iter::Once<CounterState> {
+fn counter_state(start: u64, pmd_value: u64) -> std::iter::Once<CounterState> {
     std::iter::once(CounterState {
         pmd: 0,
         rdpmc: (1 << 30) | 5,
         mask: (1 << 40) - 1,
         start,
-        value,
+        pmd_value,
     })
 }
 
@@ -40,22 +40,22 @@ mod alone {
         page.init();
         update(&page, FLAG_COUNTING | FLAG_RDPMC_ALLOWED, (start, 1000));
         // The hardware counter has wrapped since the page was updated.
-        let read = page.read(0, READER_THREAD_POINTER, |counter| {
+        let read = page.read_pmd(0, READER_THREAD_POINTER, |counter| {
             assert_eq!(counter, (1 << 30) | 5);
             3
         });
         assert_eq!(read, Some(SelfPageReading::Value(1005)));
-        let read = page.read(1, READER_THREAD_POINTER, |_| 0);
+        let read = page.read_pmd(1, READER_THREAD_POINTER, |_| 0);
         assert_eq!(read, Some(SelfPageReading::UseSyscall));
         // A reader with another thread pointer may run on another CPU, whose hardware counter is
         // unrelated.
-        let read = page.read(0, READER_THREAD_POINTER + 1, |_| panic!("not its own"));
+        let read = page.read_pmd(0, READER_THREAD_POINTER + 1, |_| panic!("not its own"));
         assert_eq!(read, Some(SelfPageReading::UseSyscall));
         update(&page, FLAG_COUNTING, (start, 1000));
-        let read = page.read(0, READER_THREAD_POINTER, |_| panic!("not allowed"));
+        let read = page.read_pmd(0, READER_THREAD_POINTER, |_| panic!("not allowed"));
         assert_eq!(read, Some(SelfPageReading::UseSyscall));
         update(&page, FLAG_RDPMC_ALLOWED, (start, 1000));
-        let read = page.read(0, READER_THREAD_POINTER, |_| panic!("it does not count"));
+        let read = page.read_pmd(0, READER_THREAD_POINTER, |_| panic!("it does not count"));
         assert_eq!(read, Some(SelfPageReading::Value(1000)));
     }
 
@@ -66,7 +66,7 @@ mod alone {
             rdpmc: pmd.into(),
             mask: (1 << 40) - 1,
             start: 0,
-            value: pmd.into(),
+            pmd_value: pmd.into(),
         };
         for nr in [
             MAX_SELF_PAGE_COUNTERS as u16,
@@ -75,11 +75,11 @@ mod alone {
             let page = SelfPage::new();
             page.update((0..nr).map(state), (0, READER_THREAD_POINTER), 0, 0);
             let last = MAX_SELF_PAGE_COUNTERS as u16 - 1;
-            let read = page.read(last, READER_THREAD_POINTER, |_| 0);
+            let read = page.read_pmd(last, READER_THREAD_POINTER, |_| 0);
             assert_eq!(read, Some(SelfPageReading::Value(last.into())));
             // The page has no room for this counter, which therefore has to be read by a system
             // call.
-            let read = page.read(last + 1, READER_THREAD_POINTER, |_| 0);
+            let read = page.read_pmd(last + 1, READER_THREAD_POINTER, |_| 0);
             assert_eq!(read, Some(SelfPageReading::UseSyscall));
         }
     }
@@ -104,13 +104,13 @@ mod alone {
         update(&page, FLAG_COUNTING | FLAG_RDPMC_ALLOWED, (0, 1));
         // The thread is switched out and in again after the reader has loaded the sum of the
         // counter from the page, and before it executes RDPMC.
-        let read = page.read(0, READER_THREAD_POINTER, |_| {
+        let read = page.read_pmd(0, READER_THREAD_POINTER, |_| {
             update(&page, 0, (0, 7));
             update(&page, FLAG_COUNTING | FLAG_RDPMC_ALLOWED, (0, 7));
             0
         });
         assert_eq!(read, None);
-        let read = page.read(0, READER_THREAD_POINTER, |_| 0);
+        let read = page.read_pmd(0, READER_THREAD_POINTER, |_| 0);
         assert_eq!(read, Some(SelfPageReading::Value(7)));
     }
 }
@@ -129,7 +129,7 @@ fn r1_18_values_read_are_of_one_update() {
         let thread = loom::thread::spawn(move || {
             writer.update(counter_state(0, 7), (0, READER_THREAD_POINTER), 0, 70);
         });
-        match page.read(0, READER_THREAD_POINTER, |_| 0) {
+        match page.read_pmd(0, READER_THREAD_POINTER, |_| 0) {
             None | Some(SelfPageReading::UseSyscall) | Some(SelfPageReading::Value(7)) => {}
             Some(SelfPageReading::Value(other)) => panic!("{other}"),
         }

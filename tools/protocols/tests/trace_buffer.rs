@@ -3,7 +3,7 @@
 //! Tests the check of the number of lost events that a writer claims.
 #![cfg(not(loom))]
 
-use protocols::trace_buffer::{elapsed_ticks, plausible_lost};
+use protocols::trace_buffer::{check_lost_count, elapsed_ticks};
 
 const HOUR: u64 = 3600 * 3_000_000_000;
 
@@ -11,8 +11,8 @@ const HOUR: u64 = 3600 * 3_000_000_000;
 fn r3_2_lost_events_are_plausible_after_a_suspend_that_has_restarted_the_tsc() {
     let ticks = elapsed_ticks(HOUR, 1_000_000, true);
     assert_eq!(ticks, 1_000_000);
-    assert_eq!(plausible_lost(10, 10 + 250_000, ticks), Some(250_010));
-    assert_eq!(plausible_lost(10, 10 + 260_000, ticks), None);
+    assert_eq!(check_lost_count(10, 10 + 250_000, ticks), Some(250_010));
+    assert_eq!(check_lost_count(10, 10 + 260_000, ticks), None);
 }
 
 #[test]

@@ -20,7 +20,7 @@
 //! ```
 //! assert_eq!(visible::escape("a\x1b[31m\n"), "a\\x1b[31m\\n");
 //! assert_eq!(visible::escape_bytes(b"caf\xe9"), "caf\\xe9");
-//! assert_eq!(visible::decode(b"caf\xe9\n"), "caf\\xe9\n");
+//! assert_eq!(visible::escape_invalid_utf8(b"caf\xe9\n"), "caf\\xe9\n");
 //! assert_eq!(visible::escape_json("\"a\u{9b}\""), "\"a\\u009b\"");
 //! ```
 
@@ -93,7 +93,7 @@ pub fn escape_json(json: &str) -> Cow<'_, str> {
 
 /// Returns the text with an escape sequence for each byte that is not UTF-8. Control characters are
 /// kept; the function is for names that are compared or written to JSON before they are shown.
-pub fn decode(bytes: &[u8]) -> Cow<'_, str> {
+pub fn escape_invalid_utf8(bytes: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = std::str::from_utf8(bytes) {
         return text.into();
     }
@@ -108,7 +108,7 @@ pub fn decode(bytes: &[u8]) -> Cow<'_, str> {
 /// Returns a name with an escape sequence for each control character and for each byte that is not
 /// UTF-8.
 pub fn escape_bytes(name: &[u8]) -> Cow<'_, str> {
-    match decode(name) {
+    match escape_invalid_utf8(name) {
         Cow::Borrowed(text) => escape(text),
         Cow::Owned(text) => escape(&text).into_owned().into(),
     }
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn bytes_that_are_not_utf8_are_shown_as_escape_sequences() {
         // The name is cut in the middle of a character.
-        assert_eq!(decode(b"abc\xc3"), "abc\\xc3");
+        assert_eq!(escape_invalid_utf8(b"abc\xc3"), "abc\\xc3");
         assert_eq!(escape_bytes(b"\xffx\x1b\xe2\x82"), "\\xffx\\x1b\\xe2\\x82");
         assert_eq!(
             escape_path(Path::new(OsStr::from_bytes(b"/o\xe9"))),

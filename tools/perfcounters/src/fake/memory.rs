@@ -33,7 +33,7 @@ impl FakeMemory {
         // INVARIANT: The file was extended to the end of the descriptors. The chunks end before the
         // descriptors begin.
         Ok(Self {
-            counters: map(0, layout.end(layout.max_chunks()))?,
+            counters: map(0, layout.end_of_chunks(layout.max_chunks()))?,
             descs: map(abi::DESC_OFFSET, ALL_DESCS_BYTES)?,
         })
     }

@@ -3,7 +3,7 @@
 //! The constraints of Intel processors. tests/host/constraints.sh made this file from perf's
 //! arch/x86/events/intel/core.c in Linux 7.3.
 
-use super::{extra, rule, CounterRule, ExtraMsr, Model};
+use super::{extra_msr, rule, CounterRule, ExtraMsr, Model};
 
 static CORE2: [CounterRule; 10] = [
     rule(0x10, 0x10, 0xff, 0x1),
@@ -190,121 +190,133 @@ static BDW: [CounterRule; 6] = [
 ];
 
 static NEHALEM_EXTRA: [ExtraMsr; 2] = [
-    extra(0x1b7, "OFFCORE_RSP_0"),
-    extra(0x100b, "PEBS_LD_LAT_THRESHOLD"),
+    extra_msr(0x1b7, "OFFCORE_RSP_0"),
+    extra_msr(0x100b, "PEBS_LD_LAT_THRESHOLD"),
 ];
 
 static WESTMERE_EXTRA: [ExtraMsr; 3] = [
-    extra(0x1b7, "OFFCORE_RSP_0"),
-    extra(0x1bb, "OFFCORE_RSP_1"),
-    extra(0x100b, "PEBS_LD_LAT_THRESHOLD"),
+    extra_msr(0x1b7, "OFFCORE_RSP_0"),
+    extra_msr(0x1bb, "OFFCORE_RSP_1"),
+    extra_msr(0x100b, "PEBS_LD_LAT_THRESHOLD"),
 ];
 
-static KNL_EXTRA: [ExtraMsr; 2] = [extra(0x1b7, "OFFCORE_RSP_0"), extra(0x2b7, "OFFCORE_RSP_1")];
+static KNL_EXTRA: [ExtraMsr; 2] = [
+    extra_msr(0x1b7, "OFFCORE_RSP_0"),
+    extra_msr(0x2b7, "OFFCORE_RSP_1"),
+];
 
 static SNB_EXTRA: [ExtraMsr; 3] = [
-    extra(0x1b7, "OFFCORE_RSP_0"),
-    extra(0x1bb, "OFFCORE_RSP_1"),
-    extra(0x1cd, "PEBS_LD_LAT_THRESHOLD"),
+    extra_msr(0x1b7, "OFFCORE_RSP_0"),
+    extra_msr(0x1bb, "OFFCORE_RSP_1"),
+    extra_msr(0x1cd, "PEBS_LD_LAT_THRESHOLD"),
 ];
 
 static SNBEP_EXTRA: [ExtraMsr; 3] = [
-    extra(0x1b7, "OFFCORE_RSP_0"),
-    extra(0x1bb, "OFFCORE_RSP_1"),
-    extra(0x1cd, "PEBS_LD_LAT_THRESHOLD"),
+    extra_msr(0x1b7, "OFFCORE_RSP_0"),
+    extra_msr(0x1bb, "OFFCORE_RSP_1"),
+    extra_msr(0x1cd, "PEBS_LD_LAT_THRESHOLD"),
 ];
 
 static SKL_EXTRA: [ExtraMsr; 4] = [
-    extra(0x1b7, "OFFCORE_RSP_0"),
-    extra(0x1bb, "OFFCORE_RSP_1"),
-    extra(0x1cd, "PEBS_LD_LAT_THRESHOLD"),
-    extra(0x1c6, "PEBS_FRONTEND"),
+    extra_msr(0x1b7, "OFFCORE_RSP_0"),
+    extra_msr(0x1bb, "OFFCORE_RSP_1"),
+    extra_msr(0x1cd, "PEBS_LD_LAT_THRESHOLD"),
+    extra_msr(0x1c6, "PEBS_FRONTEND"),
 ];
 
 static ICL_EXTRA: [ExtraMsr; 4] = [
-    extra(0x1b7, "OFFCORE_RSP_0"),
-    extra(0x1bb, "OFFCORE_RSP_1"),
-    extra(0x1cd, "PEBS_LD_LAT_THRESHOLD"),
-    extra(0x1c6, "PEBS_FRONTEND"),
+    extra_msr(0x1b7, "OFFCORE_RSP_0"),
+    extra_msr(0x1bb, "OFFCORE_RSP_1"),
+    extra_msr(0x1cd, "PEBS_LD_LAT_THRESHOLD"),
+    extra_msr(0x1c6, "PEBS_FRONTEND"),
 ];
 
 static GLC_EXTRA: [ExtraMsr; 6] = [
-    extra(0x12a, "OFFCORE_RSP_0"),
-    extra(0x12b, "OFFCORE_RSP_1"),
-    extra(0x1cd, "PEBS_LD_LAT_THRESHOLD"),
-    extra(0x1c6, "PEBS_FRONTEND"),
-    extra(0x40ad, "PEBS_FRONTEND"),
-    extra(0x4c2, "PEBS_FRONTEND"),
+    extra_msr(0x12a, "OFFCORE_RSP_0"),
+    extra_msr(0x12b, "OFFCORE_RSP_1"),
+    extra_msr(0x1cd, "PEBS_LD_LAT_THRESHOLD"),
+    extra_msr(0x1c6, "PEBS_FRONTEND"),
+    extra_msr(0x40ad, "PEBS_FRONTEND"),
+    extra_msr(0x4c2, "PEBS_FRONTEND"),
 ];
 
 static RWC_EXTRA: [ExtraMsr; 7] = [
-    extra(0x12a, "OFFCORE_RSP_0"),
-    extra(0x12b, "OFFCORE_RSP_1"),
-    extra(0x1cd, "PEBS_LD_LAT_THRESHOLD"),
-    extra(0x2c6, "PEBS_FRONTEND"),
-    extra(0x3c6, "PEBS_FRONTEND"),
-    extra(0x40ad, "PEBS_FRONTEND"),
-    extra(0x4c2, "PEBS_FRONTEND"),
+    extra_msr(0x12a, "OFFCORE_RSP_0"),
+    extra_msr(0x12b, "OFFCORE_RSP_1"),
+    extra_msr(0x1cd, "PEBS_LD_LAT_THRESHOLD"),
+    extra_msr(0x2c6, "PEBS_FRONTEND"),
+    extra_msr(0x3c6, "PEBS_FRONTEND"),
+    extra_msr(0x40ad, "PEBS_FRONTEND"),
+    extra_msr(0x4c2, "PEBS_FRONTEND"),
 ];
 
 static LNC_EXTRA: [ExtraMsr; 7] = [
-    extra(0x12a, "OFFCORE_RSP_0"),
-    extra(0x12b, "OFFCORE_RSP_1"),
-    extra(0x1cd, "PEBS_LD_LAT_THRESHOLD"),
-    extra(0x2c6, "PEBS_FRONTEND"),
-    extra(0x3c6, "PEBS_FRONTEND"),
-    extra(0x40ad, "PEBS_FRONTEND"),
-    extra(0x4c2, "PEBS_FRONTEND"),
+    extra_msr(0x12a, "OFFCORE_RSP_0"),
+    extra_msr(0x12b, "OFFCORE_RSP_1"),
+    extra_msr(0x1cd, "PEBS_LD_LAT_THRESHOLD"),
+    extra_msr(0x2c6, "PEBS_FRONTEND"),
+    extra_msr(0x3c6, "PEBS_FRONTEND"),
+    extra_msr(0x40ad, "PEBS_FRONTEND"),
+    extra_msr(0x4c2, "PEBS_FRONTEND"),
 ];
 
 static PNC_EXTRA: [ExtraMsr; 17] = [
-    extra(0x12a, "OMR_0"),
-    extra(0x22a, "OMR_1"),
-    extra(0x42a, "OMR_2"),
-    extra(0x82a, "OMR_3"),
-    extra(0x14f, "OMR_0"),
-    extra(0x24f, "OMR_1"),
-    extra(0x44f, "OMR_2"),
-    extra(0x84f, "OMR_3"),
-    extra(0x1d6, "OMR_0"),
-    extra(0x2d6, "OMR_1"),
-    extra(0x4d6, "OMR_2"),
-    extra(0x8d6, "OMR_3"),
-    extra(0x1cd, "PEBS_LD_LAT_THRESHOLD"),
-    extra(0x2c6, "PEBS_FRONTEND"),
-    extra(0x3c6, "PEBS_FRONTEND"),
-    extra(0x40ad, "PEBS_FRONTEND"),
-    extra(0x4c2, "PEBS_FRONTEND"),
+    extra_msr(0x12a, "OMR_0"),
+    extra_msr(0x22a, "OMR_1"),
+    extra_msr(0x42a, "OMR_2"),
+    extra_msr(0x82a, "OMR_3"),
+    extra_msr(0x14f, "OMR_0"),
+    extra_msr(0x24f, "OMR_1"),
+    extra_msr(0x44f, "OMR_2"),
+    extra_msr(0x84f, "OMR_3"),
+    extra_msr(0x1d6, "OMR_0"),
+    extra_msr(0x2d6, "OMR_1"),
+    extra_msr(0x4d6, "OMR_2"),
+    extra_msr(0x8d6, "OMR_3"),
+    extra_msr(0x1cd, "PEBS_LD_LAT_THRESHOLD"),
+    extra_msr(0x2c6, "PEBS_FRONTEND"),
+    extra_msr(0x3c6, "PEBS_FRONTEND"),
+    extra_msr(0x40ad, "PEBS_FRONTEND"),
+    extra_msr(0x4c2, "PEBS_FRONTEND"),
 ];
 
-static SLM_EXTRA: [ExtraMsr; 2] = [extra(0x1b7, "OFFCORE_RSP_0"), extra(0x2b7, "OFFCORE_RSP_1")];
+static SLM_EXTRA: [ExtraMsr; 2] = [
+    extra_msr(0x1b7, "OFFCORE_RSP_0"),
+    extra_msr(0x2b7, "OFFCORE_RSP_1"),
+];
 
-static GLM_EXTRA: [ExtraMsr; 2] = [extra(0x1b7, "OFFCORE_RSP_0"), extra(0x2b7, "OFFCORE_RSP_1")];
+static GLM_EXTRA: [ExtraMsr; 2] = [
+    extra_msr(0x1b7, "OFFCORE_RSP_0"),
+    extra_msr(0x2b7, "OFFCORE_RSP_1"),
+];
 
-static TNT_EXTRA: [ExtraMsr; 2] = [extra(0x1b7, "OFFCORE_RSP_0"), extra(0x2b7, "OFFCORE_RSP_1")];
+static TNT_EXTRA: [ExtraMsr; 2] = [
+    extra_msr(0x1b7, "OFFCORE_RSP_0"),
+    extra_msr(0x2b7, "OFFCORE_RSP_1"),
+];
 
 static GRT_EXTRA: [ExtraMsr; 3] = [
-    extra(0x1b7, "OFFCORE_RSP_0"),
-    extra(0x2b7, "OFFCORE_RSP_1"),
-    extra(0x5d0, "PEBS_LD_LAT_THRESHOLD"),
+    extra_msr(0x1b7, "OFFCORE_RSP_0"),
+    extra_msr(0x2b7, "OFFCORE_RSP_1"),
+    extra_msr(0x5d0, "PEBS_LD_LAT_THRESHOLD"),
 ];
 
 static CMT_EXTRA: [ExtraMsr; 5] = [
-    extra(0x1b7, "OFFCORE_RSP_0"),
-    extra(0x2b7, "OFFCORE_RSP_1"),
-    extra(0x5d0, "PEBS_LD_LAT_THRESHOLD"),
-    extra(0x127, "SNOOP_RSP_0"),
-    extra(0x227, "SNOOP_RSP_1"),
+    extra_msr(0x1b7, "OFFCORE_RSP_0"),
+    extra_msr(0x2b7, "OFFCORE_RSP_1"),
+    extra_msr(0x5d0, "PEBS_LD_LAT_THRESHOLD"),
+    extra_msr(0x127, "SNOOP_RSP_0"),
+    extra_msr(0x227, "SNOOP_RSP_1"),
 ];
 
 static ARW_EXTRA: [ExtraMsr; 7] = [
-    extra(0x1b7, "OMR_0"),
-    extra(0x2b7, "OMR_1"),
-    extra(0x4b7, "OMR_2"),
-    extra(0x8b7, "OMR_3"),
-    extra(0x5d0, "PEBS_LD_LAT_THRESHOLD"),
-    extra(0x127, "SNOOP_RSP_0"),
-    extra(0x227, "SNOOP_RSP_1"),
+    extra_msr(0x1b7, "OMR_0"),
+    extra_msr(0x2b7, "OMR_1"),
+    extra_msr(0x4b7, "OMR_2"),
+    extra_msr(0x8b7, "OMR_3"),
+    extra_msr(0x5d0, "PEBS_LD_LAT_THRESHOLD"),
+    extra_msr(0x127, "SNOOP_RSP_0"),
+    extra_msr(0x227, "SNOOP_RSP_1"),
 ];
 
 /// The Intel processor models. Each entry has the family number, the model number, the tables of

@@ -20,7 +20,7 @@ pub struct RingMapping {
     area: MappedArea,
     /// The tail page, to which the reader stores its position; `None` for rings that are
     /// overwritten.
-    tail: Option<MappedArea>,
+    tail_area: Option<MappedArea>,
     /// The word that serves as the tail if the ring has no tail page. The kernel does not access
     /// `substitute_tail`.
     substitute_tail: Word,
@@ -40,13 +40,13 @@ impl RingMapping {
         let first = MappedArea::new(context, 0, PAGE_SIZE)?;
         let page = first.ring_page();
         let (data, bytes) = data_offset_and_ring_bytes(page).ok_or(libc::EPROTO)?;
-        let tail = match page.flags() & OVERWRITE {
+        let tail_area = match page.flags() & OVERWRITE {
             0 => Some(MappedArea::new_writable(context, TAIL_OFFSET, PAGE_SIZE)?),
             _ => None,
         };
         Ok(Self {
             area: MappedArea::new(context, 0, bytes)?,
-            tail,
+            tail_area,
             substitute_tail: Word::new(0),
             data_offset_words: data / 8,
         })
@@ -54,8 +54,11 @@ impl RingMapping {
 
     /// Returns the memory that the kernel and the reader share, in the form that the functions of
     /// `protocols::ring` take.
-    pub fn shared(&self) -> SharedRing<'_> {
-        let tail = self.tail.as_ref().and_then(|tail| tail.words().first());
+    pub fn shared_ring(&self) -> SharedRing<'_> {
+        let tail = self
+            .tail_area
+            .as_ref()
+            .and_then(|area| area.words().first());
         SharedRing {
             page: self.area.ring_page(),
             tail: tail.unwrap_or(&self.substitute_tail),
@@ -110,7 +113,7 @@ mod tests {
         let writable = MappedArea::new_writable(file.as_raw_fd(), 0, PAGE_SIZE + (1 << 14));
         let writable = writable.expect("the ring");
         let mut writer = protocols::ring::RingWriter::new(0, 1 << 14, 0);
-        let shared = mapping.shared();
+        let shared = mapping.shared_ring();
         let writer_view = SharedRing {
             page: writable.ring_page(),
             tail: shared.tail,
@@ -119,14 +122,14 @@ mod tests {
         writer.write(&writer_view, 9, &[&[1, 2, 3]]);
         assert_eq!(protocols::ring::read_ring_head(&shared), 32);
         let mut to = [0; 8];
-        let found = protocols::ring::read(&shared, 32, 0, &mut to);
+        let found = protocols::ring::read_record(&shared, 32, 0, &mut to);
         assert_eq!(
             found,
             protocols::ring::ReadResult::Record { kind: 9, words: 4 }
         );
         assert_eq!(to[1..4], [1, 2, 3]);
         protocols::ring::release_records_up_to(&shared, 32);
-        assert_eq!(mapping.shared().tail.load_relaxed(), 32);
+        assert_eq!(mapping.shared_ring().tail.load_relaxed(), 32);
         assert_eq!(shared.data.len(), 1 << 11);
     }
 

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::vec;
 
 use protocols::ring::{
-    read, read_ring_head, release_records_up_to, ReadResult, SharedRing, BACKWARD,
+    read_record, read_ring_head, release_records_up_to, ReadResult, SharedRing, BACKWARD,
 };
 
 use super::{Record, RingMapping};
@@ -34,7 +34,7 @@ impl Ring {
                 libc::EPROTO => io::ErrorKind::InvalidData.into(),
                 error => io::Error::from_raw_os_error(error),
             })?;
-        let reader = Reader::new(&mapping.shared());
+        let reader = Reader::new(&mapping.shared_ring());
         Ok(Self { mapping, reader })
     }
 
@@ -42,17 +42,17 @@ impl Ring {
     /// without [`OVERWRITE`](super::OVERWRITE), the space of a record is free for new records after
     /// the record has been read.
     pub fn records(&mut self) -> Records<'_> {
-        self.reader.records(self.mapping.shared())
+        self.reader.records(self.mapping.shared_ring())
     }
 
     /// Returns the number of records that were lost so far.
     pub fn lost(&self) -> u64 {
-        self.mapping.shared().page.lost()
+        self.mapping.shared_ring().page.lost()
     }
 
     /// Returns the size of the ring's data in bytes.
     pub fn size(&self) -> u64 {
-        self.mapping.shared().page.data_size()
+        self.mapping.shared_ring().page.data_size()
     }
 
     /// Returns how often the reader has skipped unread records: see [`Reader::nr_skips`].
@@ -139,7 +139,7 @@ impl Reader {
         position: u64,
     ) -> Result<(Record, u64), ReadResult> {
         loop {
-            match read(ring, head, position, &mut self.buffer) {
+            match read_record(ring, head, position, &mut self.buffer) {
                 ReadResult::Record { kind, words } => {
                     let record = Record::parse(kind, self.buffer.get(1..words).unwrap_or_default());
                     return Ok((record, (words as u64).wrapping_mul(8)));

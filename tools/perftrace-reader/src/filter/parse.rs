@@ -57,7 +57,7 @@ pub(crate) fn parse_filter(text: &str) -> Result<FilterNode, Error> {
         at: 0,
         depth: 0,
     };
-    let node = parser.parse_any()?;
+    let node = parser.parse_or()?;
     match parser.skip_blanks_and_peek() {
         None => Ok(node),
         Some(')') => filter_error(parser.at, "unmatched )"),
@@ -93,20 +93,20 @@ impl<'t> Parser<'t> {
         &rest[..end]
     }
 
-    fn parse_any(&mut self) -> Result<FilterNode, Error> {
-        let mut nodes = vec![self.parse_all()?];
+    fn parse_or(&mut self) -> Result<FilterNode, Error> {
+        let mut nodes = vec![self.parse_and()?];
         while self.accept_token("||") {
-            nodes.push(self.parse_all()?);
+            nodes.push(self.parse_and()?);
         }
-        Ok(single_node_or(nodes, FilterNode::Any))
+        Ok(combine_nodes(nodes, FilterNode::Any))
     }
 
-    fn parse_all(&mut self) -> Result<FilterNode, Error> {
+    fn parse_and(&mut self) -> Result<FilterNode, Error> {
         let mut nodes = vec![self.parse_not()?];
         while self.accept_token("&&") {
             nodes.push(self.parse_not()?);
         }
-        Ok(single_node_or(nodes, FilterNode::All))
+        Ok(combine_nodes(nodes, FilterNode::All))
     }
 
     fn parse_not(&mut self) -> Result<FilterNode, Error> {
@@ -123,7 +123,7 @@ impl<'t> Parser<'t> {
                     format!("more than {MAX_PARENTHESIS_DEPTH} nested parentheses"),
                 );
             }
-            let node = self.parse_any()?;
+            let node = self.parse_or()?;
             if !self.accept_token(")") {
                 return match self.skip_blanks_and_peek() {
                     None => filter_error(opened, "unmatched ("),
@@ -362,7 +362,7 @@ impl<'t> Parser<'t> {
     }
 }
 
-fn single_node_or(
+fn combine_nodes(
     mut nodes: Vec<FilterNode>,
     many: impl Fn(Vec<FilterNode>) -> FilterNode,
 ) -> FilterNode {

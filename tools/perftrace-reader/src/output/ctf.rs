@@ -25,7 +25,7 @@ use crate::output::{Event, Output, Packet, TraceProperties};
 use crate::source::BufferId;
 
 /// The file with the metadata of a trace.
-const METADATA: &str = "metadata";
+const METADATA_FILE_NAME: &str = "metadata";
 
 /// The file of a data stream.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ struct CtfStream {
     len: u64,
     nr_packets: u64,
     /// The end time of the last packet of the stream.
-    end: u64,
+    last_packet_end_time: u64,
     /// Number of lost events that the last packet reports.
     reported_lost: u64,
     /// Number of lost events that the buffer has counted so far.
@@ -58,9 +58,9 @@ pub struct CtfOutput {
     /// True for each class that the metadata describes; the index is the number of the class.
     is_class_described: Vec<bool>,
     next_stream_number: u64,
-    bytes: u64,
+    bytes_written: u64,
     /// Number of events in complete packets.
-    events: u64,
+    nr_events_written: u64,
 }
 
 impl CtfOutput {
@@ -79,7 +79,7 @@ impl CtfOutput {
             }
         }
         let flags = OFlags::APPEND | OFlags::CREATE | OFlags::EXCL;
-        let metadata = open_for_write(&directory, METADATA, flags)?;
+        let metadata = open_for_write(&directory, METADATA_FILE_NAME, flags)?;
         let mut ctf = Self {
             directory: Rc::new(directory),
             metadata,
@@ -88,8 +88,8 @@ impl CtfOutput {
             streams: HashMap::new(),
             is_class_described: Vec::new(),
             next_stream_number: 0,
-            bytes: 0,
-            events: 0,
+            bytes_written: 0,
+            nr_events_written: 0,
         };
         let head: Vec<u8> = schema::trace_header_fragments(properties)
             .iter()
@@ -97,7 +97,7 @@ impl CtfOutput {
             .collect();
         if let Err(error) = ctf.append_metadata(&head) {
             // Remove the metadata, because a trace with incomplete metadata cannot be read.
-            let _ = unlinkat(&ctf.directory, METADATA, AtFlags::empty());
+            let _ = unlinkat(&ctf.directory, METADATA_FILE_NAME, AtFlags::empty());
             return Err(error);
         }
         Ok(ctf)
@@ -110,7 +110,7 @@ impl CtfOutput {
             return Err(error);
         }
         self.metadata_size += fragments.len() as u64;
-        self.bytes += fragments.len() as u64;
+        self.bytes_written += fragments.len() as u64;
         Ok(())
     }
 
@@ -140,7 +140,11 @@ impl CtfOutput {
         if let Some(mut stream) = self.streams.remove(&buffer) {
             if stream.lost > stream.reported_lost {
                 stream.reported_lost = stream.lost;
-                self.bytes += stream.write_packet(buffer.cpu, &[], (stream.end, stream.end))?;
+                self.bytes_written += stream.write_packet(
+                    buffer.cpu,
+                    &[],
+                    (stream.last_packet_end_time, stream.last_packet_end_time),
+                )?;
             }
         }
         Ok(())
@@ -217,7 +221,7 @@ impl CtfStream {
         }
         self.len += bytes.len() as u64;
         self.nr_packets += 1;
-        self.end = end;
+        self.last_packet_end_time = end;
         Ok(bytes.len() as u64)
     }
 }
@@ -264,7 +268,7 @@ fn encode_fields(event: &Event<'_>, to: &mut Vec<u8>) {
         let before = rest;
         match fields::take_field_value(field.kind, &mut rest) {
             Some(FieldValue::Text(bytes)) => {
-                to.extend(visible::decode(bytes).as_bytes());
+                to.extend(visible::escape_invalid_utf8(bytes).as_bytes());
                 to.push(0);
             }
             _ => to.extend(&before[..before.len() - rest.len()]),
@@ -295,7 +299,7 @@ impl Output for CtfOutput {
                     name,
                     len: 0,
                     nr_packets: 0,
-                    end: began,
+                    last_packet_end_time: began,
                     reported_lost: 0,
                     lost: 0,
                 })
@@ -306,29 +310,30 @@ impl Output for CtfOutput {
             // Readers of CTF compute losses as the difference between the counts of two successive
             // packets. Begin the stream with an empty packet, so that the first packet with losses
             // has a predecessor.
-            self.bytes += stream.write_packet(cpu, &[], (began, began))?;
+            self.bytes_written += stream.write_packet(cpu, &[], (began, began))?;
         }
         let mut nr_written = 0;
-        let losses = packet.losses.iter().map(|l| (l.before, Some(l)));
+        let losses = packet.losses.iter().map(|l| (l.nr_events_before, Some(l)));
         for (end, loss) in losses.chain([(packet.events.len(), None)]) {
             let events = packet.events.get(nr_written..end).unwrap_or_default();
             if !events.is_empty() {
                 let (bytes, nr, result) = stream.write_events_that_fit(cpu, events);
-                self.bytes += bytes;
-                self.events += nr;
+                self.bytes_written += bytes;
+                self.nr_events_written += nr;
                 result?;
             }
             nr_written = end.max(nr_written);
             if let Some(loss) = loss {
                 stream.reported_lost = stream.reported_lost.max(loss.total);
                 stream.lost = stream.lost.max(stream.reported_lost);
-                self.bytes += stream.write_packet(cpu, &[], (stream.end, loss.time))?;
+                self.bytes_written +=
+                    stream.write_packet(cpu, &[], (stream.last_packet_end_time, loss.time))?;
             }
         }
         Ok(())
     }
 
-    fn process_exited(&mut self, key: u64) -> io::Result<()> {
+    fn note_process_exit(&mut self, key: u64) -> io::Result<()> {
         let buffers: Vec<BufferId> = self
             .streams
             .keys()
@@ -347,11 +352,11 @@ impl Output for CtfOutput {
             .try_for_each(|buffer| self.close_stream(buffer))
     }
 
-    fn bytes(&self) -> u64 {
-        self.bytes
+    fn bytes_written(&self) -> u64 {
+        self.bytes_written
     }
 
-    fn events(&self) -> u64 {
-        self.events
+    fn nr_events_written(&self) -> u64 {
+        self.nr_events_written
     }
 }

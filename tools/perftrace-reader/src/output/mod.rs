@@ -71,8 +71,8 @@ pub struct Event<'a> {
 /// A report of lost events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LossReport {
-    /// The lost events follow the first `before` events of the packet.
-    pub before: usize,
+    /// The lost events follow the first `nr_events_before` events of the packet.
+    pub nr_events_before: usize,
     /// The time of the report in ticks.
     pub time: u64,
     /// Number of events that were lost since the previous report.
@@ -95,9 +95,9 @@ pub struct Packet<'a> {
     pub lost: u64,
     /// Number of bytes that a flight recorder overwrote before they were read. The overwritten
     /// bytes preceded the first event of the packet.
-    pub overwritten: u64,
+    pub overwritten_bytes: u64,
     /// Number of bytes that were read and are not part of a valid event.
-    pub cut: u64,
+    pub invalid_bytes: u64,
 }
 
 /// A consumer of a trace's events.
@@ -114,7 +114,7 @@ pub trait Output {
     }
 
     /// Notifies the output that a process has exited, and that no events of the process follow.
-    fn process_exited(&mut self, key: u64) -> io::Result<()> {
+    fn note_process_exit(&mut self, key: u64) -> io::Result<()> {
         let _ = key;
         Ok(())
     }
@@ -124,9 +124,9 @@ pub trait Output {
 
     /// Returns the number of bytes that the output has written. If a write has failed, the bytes of
     /// an incomplete event at the end are not counted.
-    fn bytes(&self) -> u64;
+    fn bytes_written(&self) -> u64;
 
     /// Returns the number of events that the output has written. Events that the output keeps in
     /// memory, or that it could not write, are not counted.
-    fn events(&self) -> u64;
+    fn nr_events_written(&self) -> u64;
 }

@@ -29,13 +29,14 @@ pub struct PerfettoOutput {
     properties: TraceProperties,
     /// Text that is not written yet.
     pending_text: Vec<u8>,
-    written: u64,
+    next_write_offset: u64,
     /// The ends of the objects in `pending_text`: for each object, the offset of its end and the
     /// number of events up to that offset.
     pending_object_ends: Vec<(usize, u64)>,
-    /// Number of events in `pending_text`. The field `events` is the number of events in the file.
-    pending_events: u64,
-    events: u64,
+    /// Number of events in `pending_text`. The field `nr_events_written` is the number of events in
+    /// the file.
+    nr_pending_events: u64,
+    nr_events_written: u64,
     has_no_object: bool,
     named_processes: HashSet<u64>,
 }
@@ -57,10 +58,10 @@ impl PerfettoOutput {
             is_regular_file: regular,
             properties,
             pending_text: Vec::new(),
-            written: 0,
+            next_write_offset: 0,
             pending_object_ends: Vec::new(),
-            pending_events: 0,
-            events: 0,
+            nr_pending_events: 0,
+            nr_events_written: 0,
             has_no_object: true,
             named_processes: HashSet::new(),
         };
@@ -84,11 +85,12 @@ impl PerfettoOutput {
     fn write_pending(&mut self) -> io::Result<()> {
         let len = self.pending_text.len() as u64;
         if self.is_regular_file {
-            if self.written == 0 {
+            if self.next_write_offset == 0 {
                 self.file.set_len(0)?;
             }
             self.pending_text.extend(CLOSING_BRACKETS);
-            if let (room, Err(error)) = write_part_at(&self.file, self.written, &self.pending_text)
+            if let (room, Err(error)) =
+                try_write_all_at(&self.file, self.next_write_offset, &self.pending_text)
             {
                 self.keep_pending_objects_that_fit(room);
                 return Err(error);
@@ -96,8 +98,8 @@ impl PerfettoOutput {
         } else {
             self.file.write_all(&self.pending_text)?;
         }
-        self.written += len;
-        self.events += self.pending_events;
+        self.next_write_offset += len;
+        self.nr_events_written += self.nr_pending_events;
         self.clear_pending();
         Ok(())
     }
@@ -109,21 +111,23 @@ impl PerfettoOutput {
         let fits = |(end, _): &&(usize, u64)| end + CLOSING_BRACKETS.len() <= room;
         let last = self.pending_object_ends.iter().take_while(fits).last();
         let (end, events) = last.copied().unwrap_or_default();
-        self.written += end as u64;
-        self.events += events;
+        self.next_write_offset += end as u64;
+        self.nr_events_written += events;
         self.clear_pending();
         // Write the closing brackets over text that is already in the file, and truncate the file
         // afterwards. A full disk may have no space for brackets after the end of the file.
-        let _ = self.file.write_all_at(CLOSING_BRACKETS, self.written);
         let _ = self
             .file
-            .set_len(self.written + CLOSING_BRACKETS.len() as u64);
+            .write_all_at(CLOSING_BRACKETS, self.next_write_offset);
+        let _ = self
+            .file
+            .set_len(self.next_write_offset + CLOSING_BRACKETS.len() as u64);
     }
 
     fn clear_pending(&mut self) {
         self.pending_text.clear();
         self.pending_object_ends.clear();
-        self.pending_events = 0;
+        self.nr_pending_events = 0;
     }
 
     fn append_json_object(&mut self, text: &str) {
@@ -133,7 +137,7 @@ impl PerfettoOutput {
         self.pending_text
             .extend(visible::escape_json(text).as_bytes());
         self.pending_object_ends
-            .push((self.pending_text.len(), self.pending_events));
+            .push((self.pending_text.len(), self.nr_pending_events));
     }
 
     /// Formats a time as microseconds since the trace was created, without rounding nanoseconds.
@@ -174,14 +178,14 @@ impl PerfettoOutput {
             event.thread,
             Json::Object(args),
         );
-        self.pending_events += 1;
+        self.nr_pending_events += 1;
         self.append_json_object(&text);
     }
 }
 
 /// Writes bytes at an offset. Returns the number of bytes that were written, even if the write
 /// failed before all bytes were written.
-fn write_part_at(file: &File, offset: u64, bytes: &[u8]) -> (usize, io::Result<()>) {
+fn try_write_all_at(file: &File, offset: u64, bytes: &[u8]) -> (usize, io::Result<()>) {
     let mut done = 0;
     while done < bytes.len() {
         match file.write_at(&bytes[done..], offset + done as u64) {
@@ -201,7 +205,7 @@ fn value_to_json(value: FieldValue<'_>) -> Json {
         FieldValue::Signed(n) if n.unsigned_abs() < EXACT_INTEGER_LIMIT => n.into(),
         FieldValue::Single(n) if n.is_finite() => json!(f64::from(n)),
         FieldValue::Double(n) if n.is_finite() => json!(n),
-        FieldValue::Text(bytes) => visible::decode(bytes).into(),
+        FieldValue::Text(bytes) => visible::escape_invalid_utf8(bytes).into(),
         other => other.to_string().into(),
     }
 }
@@ -229,7 +233,7 @@ impl Output for PerfettoOutput {
         }
     }
 
-    fn process_exited(&mut self, key: u64) -> io::Result<()> {
+    fn note_process_exit(&mut self, key: u64) -> io::Result<()> {
         self.named_processes.remove(&key);
         Ok(())
     }
@@ -242,11 +246,11 @@ impl Output for PerfettoOutput {
         Ok(())
     }
 
-    fn bytes(&self) -> u64 {
-        self.written + CLOSING_BRACKETS.len() as u64
+    fn bytes_written(&self) -> u64 {
+        self.next_write_offset + CLOSING_BRACKETS.len() as u64
     }
 
-    fn events(&self) -> u64 {
-        self.events
+    fn nr_events_written(&self) -> u64 {
+        self.nr_events_written
     }
 }

@@ -61,7 +61,7 @@ pub fn trace_header_fragments(properties: &TraceProperties) -> Vec<Json> {
         .iter()
         .map(|(name, value)| (name.clone(), json!(value)))
         .collect();
-    let (seconds, cycles) = properties.clock.origin();
+    let (seconds, cycles) = properties.clock.offset_from_unix_epoch();
     let packet_header = structure_field_class([
         ("magic", unsigned_field_with_role(32, "packet-magic-number")),
         (

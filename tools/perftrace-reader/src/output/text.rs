@@ -20,11 +20,11 @@ use crate::source::BufferId;
 pub struct TextOutput<W: Write> {
     writer: W,
     clock: Clock,
-    colour: bool,
+    is_coloured: bool,
     pending_lines: TimeOrderedQueue<PendingLine>,
     /// Size in bytes of the complete lines that were written.
-    bytes: u64,
-    events: u64,
+    bytes_written: u64,
+    nr_events_written: u64,
     /// True after a write has failed. After a failure nothing more is written, because the last
     /// line may be incomplete.
     has_failed: bool,
@@ -48,27 +48,27 @@ const END_OF_STYLE: &str = "\x1b[0m";
 
 impl<W: Write> TextOutput<W> {
     /// Creates the text output, with or without colours.
-    pub fn new(writer: W, clock: Clock, colour: bool) -> Self {
+    pub fn new(writer: W, clock: Clock, is_coloured: bool) -> Self {
         Self {
             writer,
             clock,
-            colour,
+            is_coloured,
             pending_lines: TimeOrderedQueue::default(),
-            bytes: 0,
-            events: 0,
+            bytes_written: 0,
+            nr_events_written: 0,
             has_failed: false,
         }
     }
 
     fn style_if_coloured(&self, style: &'static str) -> &'static str {
-        match self.colour {
+        match self.is_coloured {
             true => style,
             false => "",
         }
     }
 
     fn format_time(&self, time: u64) -> String {
-        let ns = self.clock.realtime(time);
+        let ns = self.clock.realtime_ns(time);
         format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
     }
 
@@ -116,14 +116,14 @@ impl<W: Write> TextOutput<W> {
             return Ok(());
         }
         let text: String = lines.iter().map(|line| line.text.as_str()).collect();
-        let (written, result) = write_part_and_flush(&mut self.writer, text.as_bytes());
+        let (written, result) = try_write_all_and_flush(&mut self.writer, text.as_bytes());
         self.has_failed = result.is_err();
         let mut end = 0;
         for line in lines {
             end += line.text.len();
             if end <= written {
-                self.bytes += line.text.len() as u64;
-                self.events += u64::from(line.is_event);
+                self.bytes_written += line.text.len() as u64;
+                self.nr_events_written += u64::from(line.is_event);
             }
         }
         result
@@ -132,7 +132,7 @@ impl<W: Write> TextOutput<W> {
 
 /// Writes and flushes the bytes. Returns the number of bytes that the writer has accepted, even if
 /// the write failed.
-fn write_part_and_flush(writer: &mut impl Write, bytes: &[u8]) -> (usize, io::Result<()>) {
+fn try_write_all_and_flush(writer: &mut impl Write, bytes: &[u8]) -> (usize, io::Result<()>) {
     let mut done = 0;
     while done < bytes.len() {
         match writer.write(&bytes[done..]) {
@@ -148,12 +148,12 @@ fn write_part_and_flush(writer: &mut impl Write, bytes: &[u8]) -> (usize, io::Re
 impl<W: Write> Output for TextOutput<W> {
     fn write_packet(&mut self, packet: &Packet<'_>) -> io::Result<()> {
         let cpu = packet.buffer.cpu;
-        if let (Some(first), bytes @ 1..) = (packet.events.first(), packet.overwritten) {
+        if let (Some(first), bytes @ 1..) = (packet.events.first(), packet.overwritten_bytes) {
             self.push_loss_notice(first.time, cpu, &format!("{bytes} bytes overwritten"));
         }
         let mut losses = packet.losses.iter().peekable();
         for n in 0..=packet.events.len() {
-            while let Some(loss) = losses.next_if(|l| l.before == n) {
+            while let Some(loss) = losses.next_if(|l| l.nr_events_before == n) {
                 self.push_loss_notice(loss.time, cpu, &format!("{} events lost", loss.count));
             }
             if let Some(event) = packet.events.get(n) {
@@ -175,11 +175,11 @@ impl<W: Write> Output for TextOutput<W> {
         self.write_lines_until(u64::MAX)
     }
 
-    fn bytes(&self) -> u64 {
-        self.bytes
+    fn bytes_written(&self) -> u64 {
+        self.bytes_written
     }
 
-    fn events(&self) -> u64 {
-        self.events
+    fn nr_events_written(&self) -> u64 {
+        self.nr_events_written
     }
 }

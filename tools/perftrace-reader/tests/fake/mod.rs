@@ -145,7 +145,11 @@ impl Source for FakeTrace {
         Ok(self.info.clone())
     }
 
-    fn read(&self, after: BufferId, to: &mut Vec<u8>) -> Result<Option<BufferChunk>, Error> {
+    fn read_next_buffer(
+        &self,
+        after: BufferId,
+        to: &mut Vec<u8>,
+    ) -> Result<Option<BufferChunk>, Error> {
         let mut current = self.current.borrow_mut();
         if after == BufferId::BEFORE_FIRST {
             *current = self.rounds.borrow_mut().pop_front().unwrap_or_default();

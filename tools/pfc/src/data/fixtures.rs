@@ -21,7 +21,7 @@ pub fn test_event() -> EventAttribute {
 pub fn two_test_events() -> [EventAttribute; 2] {
     [("cycles:u", 1), ("faults", 2)].map(|(name, id)| EventAttribute {
         name: name.to_owned(),
-        period: 1000,
+        period_or_frequency: 1000,
         id,
         ..EventAttribute::default()
     })

@@ -45,7 +45,7 @@ pub struct EventAttribute {
     pub config: u64,
     /// The number of events from one sample to the next, or the number of samples per second if
     /// `is_frequency` is true.
-    pub period: u64,
+    pub period_or_frequency: u64,
     pub is_frequency: bool,
     pub exclude_user: bool,
     pub exclude_kernel: bool,
@@ -72,7 +72,7 @@ impl EventAttribute {
         to.extend((PERF_EVENT_ATTR_BYTES as u32).to_le_bytes());
         for word in [
             self.config,
-            self.period,
+            self.period_or_frequency,
             SAMPLE_TYPE | flag_if(stacks, SAMPLE_CALLCHAIN),
             0,
             flags,

@@ -39,7 +39,7 @@ fn r1_9_perf_data_is_readable_after_each_write() {
     let mut writer = create_test_writer(&path).expect("room");
     assert!(!path.exists(), "a file without samples has no name");
     for n in 1..5 {
-        writer.write(&encode_samples(3)).expect("room");
+        writer.write_records(&encode_samples(3)).expect("room");
         writer.publish().expect("room");
         let profile = Profile::load(Some(&path), true).expect("samples");
         assert_eq!(profile.samples.len(), 3 * n);
@@ -61,7 +61,7 @@ fn r1_9_perf_data_is_readable_after_each_write() {
 /// second file.
 fn write_samples_until_failure(path: &Path) {
     if let Ok(mut writer) = create_test_writer(path) {
-        while writer.write(&encode_samples(3)).is_ok() {}
+        while writer.write_records(&encode_samples(3)).is_ok() {}
         if writer.nr_samples() > 0 {
             writer.publish().expect("a name needs no room");
         }

@@ -346,7 +346,7 @@ pub fn take_records_until(records: &mut Vec<u8>, time: u64) -> Vec<u8> {
 }
 
 /// Returns the IDs of the processes for which `records` has a record of their start or of an exec.
-pub fn started_process_ids(records: &[u8]) -> BTreeSet<u32> {
+pub fn pids_with_fork_or_exec(records: &[u8]) -> BTreeSet<u32> {
     let started = |(record, _): (&[u8], u64)| {
         let header = read_u64_at(record, 0)?;
         let (kind, misc) = (header as u32, (header >> 32) as u16);

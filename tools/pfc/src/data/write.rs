@@ -12,14 +12,14 @@ use super::record::{record_sizes_and_types, RECORD_SAMPLE};
 use crate::atomic_file::AtomicFile;
 use crate::kernel_identity::KernelIdentity;
 
-/// A perf.data file that is being written. The file is readable after each call of [`Self::write`],
-/// even if a call fails or if the process is killed during a call:
+/// A perf.data file that is being written. The file is readable after each call of
+/// [`Self::write_records`], even if a call fails or if the process is killed during a call:
 ///
 /// - The contents of the features precede the records, so only the table of features follows the
 ///   records.
-/// - While a call of [`Self::write`] overwrites the table of features, the file's header says that
-///   the file has no features. Until the new records are complete, the header gives the size of the
-///   older records only, so that readers ignore the new ones.
+/// - While a call of [`Self::write_records`] overwrites the table of features, the file's header
+///   says that the file has no features. Until the new records are complete, the header gives the
+///   size of the older records only, so that readers ignore the new ones.
 ///
 /// If the `PerfDataWriter` is dropped before [`Self::publish`] or [`Self::finish`], the file is
 /// discarded: see [`AtomicFile`].
@@ -64,7 +64,7 @@ impl PerfDataWriter {
     ///
     /// The error of the failed write to the file. After an error, the file has as many complete
     /// records as could be written.
-    pub fn write(&mut self, records: &[u8]) -> io::Result<()> {
+    pub fn write_records(&mut self, records: &[u8]) -> io::Result<()> {
         let layout = &self.layout;
         if self.has_feature_table {
             self.file.write_at(0, &layout.encode_file_header(false))?;
@@ -116,7 +116,7 @@ impl PerfDataWriter {
         self.nr_samples
     }
 
-    /// Returns the size of the file in bytes, after a call of [`Self::write`].
+    /// Returns the size of the file in bytes, after a call of [`Self::write_records`].
     pub fn file_bytes(&self) -> u64 {
         self.layout.records_end_offset()
             + if self.has_feature_table {
@@ -135,7 +135,7 @@ impl PerfDataWriter {
     /// Returns the size of the file in bytes, and the path of the file.
     pub fn finish(mut self) -> io::Result<(u64, PathBuf)> {
         if !self.has_feature_table {
-            self.write(&[])?;
+            self.write_records(&[])?;
         }
         let bytes = self.file_bytes();
         self.file.publish()?;
@@ -210,7 +210,7 @@ mod tests {
         let attribute = EventAttribute {
             event_type: 4,
             config: 0xc0,
-            period: 99,
+            period_or_frequency: 99,
             is_frequency: true,
             ..EventAttribute::default()
         };
@@ -235,7 +235,7 @@ mod tests {
         let events = [("cycles:u", 1), ("counter:mm/faults", 2)].map(|(name, id)| EventAttribute {
             name: name.to_owned(),
             id,
-            period: 1000,
+            period_or_frequency: 1000,
             ..EventAttribute::default()
         });
         let exe = std::env::current_exe().expect("a path");
@@ -291,7 +291,7 @@ mod tests {
         };
         encoder.encode_fork((10, 10), &thread(52));
         encoder.encode_comm(b"two", false, &thread(150));
-        writer.write(&encoder.bytes).expect("room");
+        writer.write_records(&encoder.bytes).expect("room");
         let (bytes, _) = writer.finish().expect("room");
         assert_eq!(std::fs::metadata(&path).expect("a file").len(), bytes);
 
@@ -346,7 +346,7 @@ mod tests {
             &sample_id(10, 0),
         );
         encoder.encode_sample(&sample(10, 1, 0x5010), 1);
-        writer.write(&encoder.bytes).expect("room");
+        writer.write_records(&encoder.bytes).expect("room");
         writer.finish().expect("room");
         let profile = crate::profile::Profile::load(Some(&path), true).expect("samples");
         assert_eq!(profile.command, ["pfc", "caf\\xe9"]);
@@ -374,7 +374,7 @@ mod tests {
         encoder.encode_comm(b"one", true, &sample_id);
         encoder.encode_mmap2(&ExecutableMapping::default(), &sample_id);
         encoder.encode_fork((1, 1), &sample_id);
-        writer.write(&encoder.bytes).expect("room");
+        writer.write_records(&encoder.bytes).expect("room");
         writer.finish().expect("room");
         let whole = std::fs::read(&path).expect("a file");
         for end in (0..whole.len()).step_by(5) {

@@ -37,8 +37,8 @@ pub fn run_context_checks(modules: &CheckedModules) -> Vec<Check> {
         check_pmu_description(modules, &map, &cpu, has_pmu),
         check_nmi_watchdog(has_pmu),
         check_kvm_guests(),
-        check_processes_with_open_link("perf", "anon_inode:[perf_event]", is_in_use),
-        check_processes_with_open_link("contexts", PERFMON_DEVICE_PATH, false),
+        check_processes_with_open_file("perf", "anon_inode:[perf_event]", is_in_use),
+        check_processes_with_open_file("contexts", PERFMON_DEVICE_PATH, false),
         check_context_creation(created),
         check_context_attachment(modules, attached, has_pmu),
         check_rdpmc_access(has_pmu),
@@ -185,13 +185,13 @@ fn check_kvm_guests() -> Check {
         read_trimmed_file(path).is_some_and(|value| value == "Y")
     };
     let module = ["kvm_intel", "kvm_amd"].into_iter().find(is_mediated);
-    let guests = find_processes_with_open_link("anon_inode:kvm-vm");
-    describe_kvm_guests(&guests.join(", "), module)
+    let guests = find_processes_with_open_file("anon_inode:kvm-vm");
+    make_kvm_guests_check(&guests.join(", "), module)
 }
 
 /// Returns the result of [`check_kvm_guests`]. `guests` names the processes of KVM guests, and
 /// `mediated` is the module of KVM whose mediated PMU is enabled.
-fn describe_kvm_guests(guests: &str, mediated: Option<&str>) -> Check {
+fn make_kvm_guests_check(guests: &str, mediated: Option<&str>) -> Check {
     let subject = "guests";
     let found = match guests {
         "" => "no process with a KVM guest found".to_owned(),
@@ -222,7 +222,7 @@ fn describe_kvm_guests(guests: &str, mediated: Option<&str>) -> Check {
 
 /// Returns the name and the ID of each process whose directory /proc/PID/fd contains a link with
 /// the target `link`. The result does not include the process of pfc itself.
-fn find_processes_with_open_link(link: &str) -> Vec<String> {
+fn find_processes_with_open_file(link: &str) -> Vec<String> {
     let Ok(all) = fs::read_dir("/proc") else {
         return Vec::new();
     };
@@ -248,8 +248,8 @@ fn find_processes_with_open_link(link: &str) -> Vec<String> {
 
 /// Lists the processes that have perf events or monitoring contexts open. Some of these processes
 /// may not use the PMU.
-fn check_processes_with_open_link(subject: &'static str, link: &str, is_in_the_way: bool) -> Check {
-    let found = find_processes_with_open_link(link);
+fn check_processes_with_open_file(subject: &'static str, link: &str, is_in_the_way: bool) -> Check {
+    let found = find_processes_with_open_file(link);
     if found.is_empty() {
         return ok_check(subject, "no process found that has any open");
     }
@@ -289,7 +289,7 @@ fn try_attach_with_hardware_counter() -> Option<io::Result<()>> {
     let event = machine
         .resolve_event_name("instructions:u", Path::new(""))
         .ok()?;
-    let plan = assign_events_to_registers(&[event], &machine.map);
+    let plan = assign_events_to_registers(&[event], &machine.register_map);
     let config = CountingContextConfig::new(Scope::Thread, &plan, None);
     (!config.is_empty())
         .then(|| config.check_can_attach(gettid().as_raw_nonzero().get().unsigned_abs()))
@@ -360,12 +360,12 @@ mod tests {
 
     #[test]
     fn r1_16_mediated_pmu_of_kvm_is_reported() {
-        let state = |guests, mediated| describe_kvm_guests(guests, mediated).state;
+        let state = |guests, mediated| make_kvm_guests_check(guests, mediated).state;
         assert_eq!(state("", None), CheckState::Ok);
         assert_eq!(state("qemu (7)", None), CheckState::Note);
         assert_eq!(state("", Some("kvm_amd")), CheckState::Note);
         assert_eq!(state("qemu (7)", Some("kvm_amd")), CheckState::Problem);
-        let finding = describe_kvm_guests("qemu (7)", Some("kvm_intel")).finding;
+        let finding = make_kvm_guests_check("qemu (7)", Some("kvm_intel")).finding;
         assert!(finding.starts_with("KVM guests: qemu (7); kvm_intel has"));
     }
 }

@@ -16,7 +16,7 @@ pub struct DeviceFile {
     subject: &'static str,
     path: &'static str,
     /// True if pfc opens the device for writing, too.
-    write: bool,
+    opens_for_writing: bool,
     /// The consequence if the module is not loaded. `None` for the devices of perfcounters: the
     /// checks of the modules report whether perfcounters is loaded.
     consequence_if_not_loaded: Option<&'static str>,
@@ -26,7 +26,7 @@ pub const COUNTERS_DEVICE: DeviceFile = DeviceFile {
     module: "perfcounters",
     subject: "device",
     path: perfcounters::PERFCOUNTERS_DEVICE_PATH,
-    write: false,
+    opens_for_writing: false,
     consequence_if_not_loaded: None,
 };
 
@@ -40,7 +40,7 @@ pub const CONTEXTS_DEVICE: DeviceFile = DeviceFile {
     module: "perfmon",
     subject: "device",
     path: perfmon::PERFMON_DEVICE_PATH,
-    write: true,
+    opens_for_writing: true,
     consequence_if_not_loaded: Some("there are no PMU counters"),
 };
 
@@ -48,7 +48,7 @@ pub const ACCOUNTING_DEVICE: DeviceFile = DeviceFile {
     module: "ppa",
     subject: "device",
     path: ppa::PPA_DEVICE_PATH,
-    write: false,
+    opens_for_writing: false,
     consequence_if_not_loaded: Some("tasks cannot be accounted"),
 };
 
@@ -56,7 +56,7 @@ pub const TRACING_DEVICE: DeviceFile = DeviceFile {
     module: "perftrace",
     subject: "device",
     path: perftrace_reader::PERFTRACE_DEVICE_PATH,
-    write: true,
+    opens_for_writing: true,
     consequence_if_not_loaded: Some("programs cannot be traced"),
 };
 
@@ -66,7 +66,7 @@ impl DeviceFile {
             module,
             subject,
             path,
-            write,
+            opens_for_writing,
             consequence_if_not_loaded: missing,
         } = *self;
         let is_loaded = modules.is_loaded(module);
@@ -86,12 +86,16 @@ impl DeviceFile {
             };
         };
         let device = format!("{path} ({})", permissions.format_mode_and_owners());
-        match fs::File::options().read(true).write(write).open(path) {
+        match fs::File::options()
+            .read(true)
+            .write(opens_for_writing)
+            .open(path)
+        {
             Ok(_) => ok_check(subject, format!("{device} can be opened")),
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied => problem_check(
                 subject,
                 format!("{device}: permission denied"),
-                permissions.access_remedy(path, write),
+                permissions.access_remedy(path, opens_for_writing),
             ),
             Err(e) => problem_check(
                 subject,

@@ -21,7 +21,7 @@ pub fn find_last_matching_message(is_wanted: impl Fn(&str) -> bool) -> Option<St
             Ok(n) => {
                 // A record of /dev/kmsg is "priority,number,time,flags;text", followed by lines of
                 // details.
-                let all = visible::decode(&record[..n]);
+                let all = visible::escape_invalid_utf8(&record[..n]);
                 let line = all.lines().next().unwrap_or_default();
                 if let Some((_, message)) = line.split_once(';').filter(|(_, m)| is_wanted(m)) {
                     found = Some(message.to_owned());

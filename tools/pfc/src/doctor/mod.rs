@@ -99,7 +99,7 @@ impl Check {
 type CheckSection = (&'static str, Vec<Check>);
 
 pub fn run(args: &JsonArgs, out: &mut Out) -> Result<ExitCode, Failure> {
-    let modules = modules::CheckedModules::find();
+    let modules = modules::CheckedModules::read_states();
     let sections: Vec<CheckSection> = vec![
         ("machine", machine::run_machine_checks(&modules)),
         ("modules", modules.run_module_checks()),

@@ -35,7 +35,7 @@ pub struct CheckedModules {
 }
 
 impl CheckedModules {
-    pub fn find() -> Self {
+    pub fn read_states() -> Self {
         let modules = [
             "perfcounters",
             "perfmon",

@@ -64,7 +64,7 @@ pub fn run(device: &Path, args: &ExportArgs, file: Option<&Path>) -> Result<(), 
     if let Some(file) = file {
         return write_scrapes_to_file(&mut scraper, writer, &first, file, args);
     }
-    let mut out = Out::open(None)?;
+    let mut out = Out::open_atomic(None)?;
     out.write_with_io_function(|out| writer.write_scrape(&first, out))?;
     out.finish()
 }

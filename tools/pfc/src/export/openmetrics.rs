@@ -13,7 +13,7 @@ use ppa::Task;
 use crate::export::names::{split_instance_name, MetricFamilies, MetricFamily, MetricType};
 use crate::export::tasks::{TaskMetric, TaskScrape, MISSING_TASK_METRICS, PER_TASK_METRICS};
 use crate::export::Scrape;
-use crate::units::{format_canonical_bound, format_exact_decimal, histogram_bucket_bounds};
+use crate::units::{format_exact_decimal, format_openmetrics_bound, histogram_bucket_bounds};
 
 /// The Content-Type header of an HTTP response with OpenMetrics text.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -104,7 +104,7 @@ impl OpenMetricsWriter {
             }
         };
         if self.totals_only {
-            write_values(&labels, &reading.combined())?;
+            write_values(&labels, &reading.combined_values())?;
         } else {
             for (cpu, slots) in reading.per_cpu() {
                 write_values(&format!("cpu=\"{cpu}\",{labels}"), slots)?;
@@ -138,7 +138,7 @@ fn write_metric_sample(
                 // OpenMetrics' bound `le` of a bucket is inclusive, and `end` is exclusive. Values
                 // are integers, so `le` is one less than `end`.
                 if let (_, Some(end)) = histogram_bucket_bounds(b, buckets.len()) {
-                    let le = format_canonical_bound((end - 1).unsigned_abs(), exponent);
+                    let le = format_openmetrics_bound((end - 1).unsigned_abs(), exponent);
                     writeln!(out, "{name}_bucket{{{labels},le=\"{le}\"}} {cumulative}")?;
                 }
             }

@@ -43,11 +43,11 @@ macro_rules! task_metrics {
 /// The index of a value determines its metric number in PCP, so new values must be added at the
 /// end.
 pub const PER_TASK_METRICS: [TaskMetric; 9] = task_metrics! {
-    "user_time", true, "Time in user mode; for a kernel thread, all of its time", Task::user;
-    "system_time", true, "Time in system calls", Task::system;
+    "user_time", true, "Time in user mode; for a kernel thread, all of its time", Task::user_ticks;
+    "system_time", true, "Time in system calls", Task::system_ticks;
     "interrupt_time", true, "Time in interrupts while the task ran, not part of its own time",
-        Task::interrupts;
-    "waiting_time", true, "Time ready to run, but not running", Task::waiting;
+        Task::interrupt_ticks;
+    "waiting_time", true, "Time ready to run, but not running", Task::wait_ticks;
     "latency_time", true, "Part of the waiting time, from wakeup to run", |t| t.values[SCHLATACCUM];
     "blocked", false, "Context switches because the task had to wait", |t| t.values[SCHEDOUTCNT];
     "preempted", false, "Context switches although the task could have continued",
@@ -59,7 +59,7 @@ pub const PER_TASK_METRICS: [TaskMetric; 9] = task_metrics! {
 /// The values that are exported as sums over all tasks, including tasks that have exited. A sum has
 /// the increments since the first sample of the export.
 pub const TASK_TOTAL_METRICS: [TaskMetric; 3] = task_metrics! {
-    "waiting_time", true, "Time ready to run, but not running, of all tasks", Task::waiting;
+    "waiting_time", true, "Time ready to run, but not running, of all tasks", Task::wait_ticks;
     "latency_time", true, "Part of the waiting time, from wakeup to run, of all tasks",
         |t| t.values[SCHLATACCUM];
     "wakeups", false, "Wakeups of all tasks", Task::wakeups;
@@ -146,7 +146,7 @@ impl TaskScraper {
     /// to read the tasks, even if accounting is off.
     pub fn open(max_tasks: usize) -> Result<Self, Failure> {
         let device = Device::open()?;
-        device.may_read_tasks()?;
+        device.check_task_read_permission()?;
         Ok(Self {
             device,
             ranking: TaskRanking::new(max_tasks),
@@ -232,18 +232,18 @@ impl TaskRanking {
 
     fn rank_tasks(&mut self, info: &Info, all: Vec<Task>) -> TaskScrape {
         let half_life = SCORE_HALF_LIFE_MS * f64::from(info.khz);
-        let elapsed = ppa::count_increment(info.now, self.last_scrape_ticks) as f64;
+        let elapsed = ppa::increment_of_count(info.now, self.last_scrape_ticks) as f64;
         self.last_scrape_ticks = info.now;
         let decay = (-elapsed / half_life).exp2();
         let is_first_sample = std::mem::replace(&mut self.is_first_sample, false);
         let mut now: HashMap<(u32, u64), TaskRank> = HashMap::new();
         for task in &all {
-            let run_time = task.total().saturating_add(task.interrupts());
+            let run_time = task.cpu_ticks().saturating_add(task.interrupt_ticks());
             let totals = std::array::from_fn(|n| (TASK_TOTAL_METRICS[n].read_value)(task));
             let known = self.rank_by_task.get(&(task.pid, task.began));
             let old = known.copied().unwrap_or_default();
             let recent = match known {
-                Some(_) => ppa::count_increment(run_time, old.run_time_ticks) as f64,
+                Some(_) => ppa::increment_of_count(run_time, old.run_time_ticks) as f64,
                 // A new task is assumed to have run evenly since its accounting began.
                 None => run_time as f64 * (half_life / (task.counted.max(1) as f64)).min(1.0),
             };
@@ -257,7 +257,7 @@ impl TaskRanking {
                 .iter_mut()
                 .zip(totals.iter().zip(old_totals))
             {
-                *sum = sum.saturating_add(ppa::count_increment(*now, old));
+                *sum = sum.saturating_add(ppa::increment_of_count(*now, old));
             }
             let rank = TaskRank {
                 run_time_ticks: run_time,

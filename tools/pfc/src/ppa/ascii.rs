@@ -33,13 +33,13 @@ pub fn format_task_values(task: &Task, machine: &SystemWideValues) -> String {
     let value = |n: usize| task.values[n].to_string();
     // The user time is the difference of rounded values, so that the user time and the system time
     // add up to the total time.
-    let (total, system) = (whole(task.total()), whole(task.system()));
+    let (total, system) = (whole(task.cpu_ticks()), whole(task.system_ticks()));
     let idle = machine.idle_ticks.map(|ticks| whole(ticks).to_string());
     let groups: [Vec<(&str, String)>; 3] = [
         vec![
             ("Usr", total.saturating_sub(system).to_string()),
             ("Sys", system.to_string()),
-            ("Int", whole(task.interrupts()).to_string()),
+            ("Int", whole(task.interrupt_ticks()).to_string()),
             ("Total", total.to_string()),
         ],
         vec![

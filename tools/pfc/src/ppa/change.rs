@@ -4,15 +4,15 @@
 
 use std::collections::HashMap;
 
-use ppa::{count_increment, ticks_to_micros, Cpu, Task, INTCNT, SYSCALLCNT};
+use ppa::{increment_of_count, ticks_to_micros, Cpu, Task, INTCNT, SYSCALLCNT};
 use serde_json::{json, Value};
 
 use crate::ppa::args::TaskSortKey;
 use crate::ppa::{cpus, tasks, values_json};
 use crate::report::percent_of_total;
 
-/// Column titles of the table of tasks.
-pub const TASK_TABLE_TITLES: &str =
+/// Column titles of the table of changes of tasks.
+pub const TASK_CHANGE_TABLE_TITLES: &str =
     "    PID   USER%    SYS%    IRQ%   WAIT%    LATENCY  PREEMPT/s      IRQ/s    CALLS/s  NAME";
 
 /// The values of tasks and CPUs, as read at one time.
@@ -43,7 +43,7 @@ impl AccountingChange {
         let since =
             |t: &Task| {
                 let earlier = by_pid.get(&t.pid).copied();
-                t.since(earlier.filter(|_| {
+                t.increments_since(earlier.filter(|_| {
                     !t.has_accounting_begun_after(before.read_at_ticks, now.read_at_ticks)
                 }))
             };
@@ -53,13 +53,13 @@ impl AccountingChange {
         let earlier = earlier.chain(std::iter::repeat(Cpu::default()));
         Self {
             tick_khz: khz,
-            elapsed_ticks: count_increment(now.read_at_ticks, before.read_at_ticks),
+            elapsed_ticks: increment_of_count(now.read_at_ticks, before.read_at_ticks),
             tasks: now.tasks.iter().map(since).filter(busy).collect(),
             cpus: now
                 .cpus
                 .iter()
                 .zip(earlier)
-                .map(|(c, b)| c.since(&b))
+                .map(|(c, b)| c.increments_since(&b))
                 .collect(),
         }
     }
@@ -85,7 +85,7 @@ impl AccountingChange {
     /// Formats one line for each CPU that was online between the two reads.
     pub fn format_cpu_lines(&self) -> Vec<String> {
         let cpus = self.cpus.iter().enumerate();
-        cpus.filter(|(_, cpu)| cpu.total() > 0)
+        cpus.filter(|(_, cpu)| cpu.total_ticks() > 0)
             .map(|(n, cpu)| format!("CPU {n}: {}", cpus::format_cpu_summary(&[*cpu])))
             .collect()
     }
@@ -109,10 +109,10 @@ impl AccountingChange {
         format!(
             "{:>7} {:>6.2}% {:>6.2}% {:>6.2}% {:>6.2}% {:>10} {:>10.1} {:>10.1} {:>10.1}  {}",
             task.pid,
-            share(task.user()),
-            share(task.system()),
-            share(task.interrupts()),
-            share(task.waiting()),
+            share(task.user_ticks()),
+            share(task.system_ticks()),
+            share(task.interrupt_ticks()),
+            share(task.wait_ticks()),
             tasks::format_microseconds(
                 task.average_latency_ticks() * ticks_to_micros(1, self.tick_khz)
             ),
@@ -224,6 +224,10 @@ mod tests {
         let mut one = make_task(4_194_304, 9, &[(SCHEDACCUM, 9)]);
         one.comm[..4].copy_from_slice(b"name");
         let line = change.format_task_line(&one);
-        assert_eq!(line.find("name"), TASK_TABLE_TITLES.find("NAME"), "{line}");
+        assert_eq!(
+            line.find("name"),
+            TASK_CHANGE_TABLE_TITLES.find("NAME"),
+            "{line}"
+        );
     }
 }

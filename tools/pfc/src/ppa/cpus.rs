@@ -67,7 +67,7 @@ fn format_cpu_row(name: &str, cpu: &Cpu, khz: u32) -> Vec<String> {
         CpuValue::Interrupts,
         CpuValue::Idle,
     ] {
-        let share = percent_of_total(cpu.get(value), cpu.total() as f64);
+        let share = percent_of_total(cpu.get(value), cpu.total_ticks() as f64);
         cells.extend([ms(value), format!("{share:.2}%")]);
     }
     cells.push(ms(CpuValue::Softirq));
@@ -85,7 +85,7 @@ fn format_cpu_row(name: &str, cpu: &Cpu, khz: u32) -> Vec<String> {
 /// calls, in interrupts, and idle time.
 pub fn format_cpu_summary(cpus: &[Cpu]) -> String {
     let sum = Cpu::sum(cpus);
-    let share = |value: CpuValue| percent_of_total(sum.get(value), sum.total() as f64);
+    let share = |value: CpuValue| percent_of_total(sum.get(value), sum.total_ticks() as f64);
     format!(
         "{:.1}% user, {:.1}% system, {:.1}% interrupts, {:.1}% idle",
         share(CpuValue::User),

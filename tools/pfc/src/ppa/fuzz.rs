@@ -23,11 +23,11 @@ const FUZZ_STACK_BYTES: usize = 1 << 20;
 
 /// Parses the bytes as a control file and as a recording, and shows the recording in all formats.
 fn parse_and_show_input(bytes: &[u8]) {
-    let _ = parse_cpus_per_group(&visible::decode(bytes));
+    let _ = parse_cpus_per_group(&visible::escape_invalid_utf8(bytes));
     let Ok(timeline) = Timeline::parse(bytes) else {
         return;
     };
-    let mut out = Out::open_stream(Some(Path::new("/dev/null"))).expect("a device");
+    let mut out = Out::open_in_place(Some(Path::new("/dev/null"))).expect("a device");
     assert!(print_timeline_table(&timeline, &mut out).is_ok());
     let _ = timeline_json(&timeline).to_string();
     let _ = render_timeline_svg(&timeline);

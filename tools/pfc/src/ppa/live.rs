@@ -16,7 +16,7 @@ use crate::live::keys::Key;
 use crate::live::{self, next_update_time, LiveScreen};
 use crate::output::Out;
 use crate::ppa::args::{PpaArgs, TaskSortKey};
-use crate::ppa::change::{AccountingChange, AccountingSample, TASK_TABLE_TITLES};
+use crate::ppa::change::{AccountingChange, AccountingSample, TASK_CHANGE_TABLE_TITLES};
 use crate::ppa::cpus;
 use crate::stat::event_loop::EventLoop;
 use crate::stat::WAIT_FOR_SIGNALS_ACTION;
@@ -138,7 +138,7 @@ fn run_plain_top(
             writeln!(
                 out,
                 "{}",
-                out.paint(crate::output::TextStyle::Title, TASK_TABLE_TITLES)
+                out.paint(crate::output::TextStyle::Title, TASK_CHANGE_TABLE_TITLES)
             )?;
             for line in lines {
                 writeln!(out, "{line}")?;
@@ -206,7 +206,7 @@ fn format_screen_lines(
     let mut lines = vec![Line::from(title), Line::from(help)];
     lines.extend(cpus.into_iter().map(Line::from));
     let bold = Style::new().add_modifier(Modifier::BOLD);
-    lines.push(Line::styled(TASK_TABLE_TITLES, bold));
+    lines.push(Line::styled(TASK_CHANGE_TABLE_TITLES, bold));
     lines.extend(tasks.into_iter().map(Line::from));
     lines
 }
@@ -267,8 +267,8 @@ mod tests {
             lines.iter().map(Line::to_string).collect::<Vec<_>>()
         };
         let cpu = "CPU 1: 50.0% user, 25.0% system, 0.0% interrupts, 25.0% idle";
-        assert_eq!(screen(true)[2..], [cpu, TASK_TABLE_TITLES]);
-        assert_eq!(screen(false)[2..], [TASK_TABLE_TITLES]);
+        assert_eq!(screen(true)[2..], [cpu, TASK_CHANGE_TABLE_TITLES]);
+        assert_eq!(screen(false)[2..], [TASK_CHANGE_TABLE_TITLES]);
     }
 
     #[test]

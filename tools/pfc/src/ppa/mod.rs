@@ -56,8 +56,8 @@ pub fn run(args: &PpaArgs, file: Option<&Path>, out: &mut Out) -> Result<(), Fai
 pub fn open_output(args: &PpaArgs, file: Option<&Path>) -> Result<Out, Failure> {
     match &args.command {
         Some(PpaCommand::Record(_)) => Out::open_recording(file),
-        _ if args.top => Out::open_stream(file),
-        _ => Out::open(file),
+        _ if args.top => Out::open_in_place(file),
+        _ => Out::open_atomic(file),
     }
 }
 

@@ -18,7 +18,7 @@ const BOTTOM_MARGIN_PX: f64 = 50.0;
 const MIN_INTERVAL_WIDTH_PX: f64 = 1.0;
 /// Colours of the parts of a task's time, in the order of [`TIME_PART_NAMES`]. Colour-blind readers
 /// can distinguish these colours.
-const PART_COLOURS: [&str; 5] = ["#4477aa", "#ee7733", "#aa3377", "#ddcc77", "#e4e4e4"];
+const TIME_PART_COLOURS: [&str; 5] = ["#4477aa", "#ee7733", "#aa3377", "#ddcc77", "#e4e4e4"];
 
 /// CSS rules for the colour of the axes. On a page with a dark colour scheme, the CSS rules make
 /// the axes light and the colour of blocked time dark.
@@ -109,7 +109,7 @@ pub fn render_timeline_svg(timeline: &Timeline) -> String {
 }
 
 fn draw_legend(text: &mut String, total: &TimelineInterval) -> std::fmt::Result {
-    for (n, (part, colour)) in TIME_PART_NAMES.iter().zip(PART_COLOURS).enumerate() {
+    for (n, (part, colour)) in TIME_PART_NAMES.iter().zip(TIME_PART_COLOURS).enumerate() {
         let x = LEFT_MARGIN_PX + 200.0 * n as f64;
         writeln!(
             text,
@@ -177,7 +177,7 @@ fn draw_interval(
     }
     write!(text, "</title>")?;
     let mut below = 0.0;
-    for (n, colour) in PART_COLOURS.iter().enumerate() {
+    for (n, colour) in TIME_PART_COLOURS.iter().enumerate() {
         let share = interval.percent_of_part(n);
         if share > 0.0 {
             let (top, bottom) = (

@@ -38,12 +38,12 @@ pub fn task_display_name(task: &Task) -> String {
 /// Sorts tasks by a key, the largest value first.
 pub fn sort_tasks(tasks: &mut [Task], by: TaskSortKey) {
     let key = |task: &Task| match by {
-        TaskSortKey::Time => task.total(),
+        TaskSortKey::Time => task.cpu_ticks(),
         // The bit patterns of non-negative floating-point numbers have the same order as the
         // numbers.
         TaskSortKey::Latency => task.average_latency_ticks().to_bits(),
         TaskSortKey::Involuntary => task.involuntary_switches(),
-        TaskSortKey::Irq => task.interrupts(),
+        TaskSortKey::Irq => task.interrupt_ticks(),
         TaskSortKey::Syscalls => task.values[SYSCALLCNT],
     };
     tasks.sort_by_key(|task| (Reverse(key(task)), task.pid, task.began));
@@ -69,10 +69,10 @@ fn format_task_row(task: &Task, khz: u32) -> (Vec<String>, Option<TextStyle>) {
     };
     let cells = vec![
         task.pid.to_string(),
-        ticks(task.user()),
-        ticks(task.system()),
-        ticks(task.interrupts()),
-        ticks(task.waiting()),
+        ticks(task.user_ticks()),
+        ticks(task.system_ticks()),
+        ticks(task.interrupt_ticks()),
+        ticks(task.wait_ticks()),
         format_microseconds(task.average_latency_ticks() * ticks_to_micros(1, khz)),
         task.values[SCHEDOUTCNT].to_string(),
         task.involuntary_switches().to_string(),

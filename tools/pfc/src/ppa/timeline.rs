@@ -80,7 +80,7 @@ impl Timeline {
             let is_last = lines.peek().is_none();
             match parse_task_record(line) {
                 Some(task) => {
-                    timeline.add_record(before.as_ref(), &task);
+                    timeline.add_interval_between(before.as_ref(), &task);
                     before = Some(task);
                 }
                 // The last line of the file is empty, or incomplete if the recording is still being
@@ -98,7 +98,7 @@ impl Timeline {
     /// Adds the interval between the records `before` and `task`. The records of a recording have
     /// no time stamps, so some restarts of accounting are not noticed: see
     /// [`Task::is_later_state_of`].
-    fn add_record(&mut self, before: Option<&Task>, task: &Task) {
+    fn add_interval_between(&mut self, before: Option<&Task>, task: &Task) {
         let Some(before) = before.filter(|b| task.is_later_state_of(b)) else {
             return;
         };
@@ -106,12 +106,12 @@ impl Timeline {
         if span == 0 {
             return;
         }
-        let delta = task.since(Some(before));
+        let delta = task.increments_since(Some(before));
         let mut parts = [
-            delta.user(),
-            delta.system(),
-            delta.interrupts(),
-            delta.waiting(),
+            delta.user_ticks(),
+            delta.system_ticks(),
+            delta.interrupt_ticks(),
+            delta.wait_ticks(),
             0,
         ];
         // The kernel adds a wakeup latency to the task's values when the latency ends. If a wakeup

@@ -66,7 +66,7 @@ pub fn task_json(task: &Task, khz: u32) -> Value {
         "began_ns": task.began,
         "counted": task.counted,
         "values": named_values_json(&TASK_VALUE_NAMES, &task.values),
-        "user": task.user(),
+        "user": task.user_ticks(),
         "runq": task.runq,
         "latencies": latencies,
         "average_latency_us": task.average_latency_ticks() * ticks_to_micros(1, khz),

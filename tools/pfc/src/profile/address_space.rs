@@ -33,7 +33,7 @@ pub struct MappedRegion {
 pub struct AddressSpace {
     regions: BTreeMap<u64, MappedRegion>,
     /// The number of mappings that were copied to make this address space.
-    nr_copied: usize,
+    nr_copied_regions: usize,
 }
 
 impl AddressSpace {
@@ -86,7 +86,7 @@ pub struct Processes {
     address_spaces: HashMap<i32, Rc<AddressSpace>>,
     thread_names: HashMap<(i32, i32), Rc<str>>,
     pub kernel_mappings: AddressSpace,
-    /// The sum of [`AddressSpace::nr_copied`] over all address spaces, at most
+    /// The sum of [`AddressSpace::nr_copied_regions`] over all address spaces, at most
     /// [`MAX_COPIED_REGIONS`].
     total_copied_regions: usize,
     /// True if a process lost the mappings that it shared, because of [`MAX_COPIED_REGIONS`].
@@ -120,11 +120,11 @@ impl Processes {
     pub fn insert_mapping(&mut self, pid: i32, start: u64, region: MappedRegion) {
         let space = self.address_spaces.entry(pid).or_default();
         if Rc::strong_count(space) > 1 {
-            let nr_copied = space.regions.len();
-            let sum = self.total_copied_regions.saturating_add(nr_copied);
+            let nr_copied_regions = space.regions.len();
+            let sum = self.total_copied_regions.saturating_add(nr_copied_regions);
             if sum <= MAX_COPIED_REGIONS {
                 self.total_copied_regions = sum;
-                Rc::make_mut(space).nr_copied = nr_copied;
+                Rc::make_mut(space).nr_copied_regions = nr_copied_regions;
             } else {
                 *space = Rc::default();
                 self.has_lost_mappings = true;
@@ -138,8 +138,9 @@ impl Processes {
     fn remove_address_space(&mut self, pid: i32) {
         let space = self.address_spaces.remove(&pid);
         if let Some(unshared) = space.and_then(Rc::into_inner) {
-            self.total_copied_regions =
-                self.total_copied_regions.saturating_sub(unshared.nr_copied);
+            self.total_copied_regions = self
+                .total_copied_regions
+                .saturating_sub(unshared.nr_copied_regions);
         }
     }
 

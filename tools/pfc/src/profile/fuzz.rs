@@ -310,7 +310,7 @@ pub fn parse_profile_format_commands() -> Vec<Command> {
 
 /// Shows a profile in all formats of `pfc report`, `pfc script` and `pfc flamegraph`.
 pub fn show_in_all_formats(profile: &Profile, commands: &[Command]) {
-    let mut out = Out::open_stream(Some(Path::new("/dev/null"))).expect("a device");
+    let mut out = Out::open_in_place(Some(Path::new("/dev/null"))).expect("a device");
     for command in commands {
         let shown = match command {
             Command::Report(args) => report::write_report(profile, args, &mut out),
@@ -390,7 +390,7 @@ fn r1_9_fuzz_kallsyms_and_perf_maps() {
     let status = b"Name:\tx\nPid:\t4711\nNSpid:\t4711\t12\t1\n".to_vec();
     let valid = [KALLSYMS_TEXT.as_bytes().to_vec(), map, status];
     Fuzzer::new("kallsyms and perf maps").run(changed_inputs(&valid), |bytes| {
-        let text = visible::decode(bytes).into_owned();
+        let text = visible::escape_invalid_utf8(bytes).into_owned();
         if let Some(kernel) = KernelSymbols::parse(text, PROC_MODULES_TEXT) {
             for at in [0, 0xffff_ffff_8100_0104, 0xffff_ffff_c000_0000, u64::MAX] {
                 let _ = kernel.find(at);
@@ -407,7 +407,7 @@ fn r1_9_fuzz_kallsyms_and_perf_maps() {
 /// Demangles each line of an input.
 fn demangle_lines(bytes: &[u8]) {
     for line in bytes.split(|byte| *byte == b'\n') {
-        let _ = demangle(&visible::decode(line));
+        let _ = demangle(&visible::escape_invalid_utf8(line));
     }
 }
 
@@ -432,7 +432,7 @@ fn r1_9_fuzz_mangled_names() {
     ]
     .map(|name| name.as_bytes().to_vec());
     for name in &valid[..3] {
-        let name = visible::decode(name);
+        let name = visible::escape_invalid_utf8(name);
         assert!(demangle(&name).is_some(), "{name}");
     }
     demangler_fuzzer("mangled names").run(changed_inputs(&valid), demangle_lines);

@@ -20,7 +20,7 @@ use crate::data::{encode_perf_data, EventAttribute, RecordEncoder};
 fn read_profile_of_records(has_stacks: bool, records: &[u8]) -> Profile {
     let event = EventAttribute {
         name: "cycles".to_owned(),
-        period: 1,
+        period_or_frequency: 1,
         id: 1,
         ..EventAttribute::default()
     };

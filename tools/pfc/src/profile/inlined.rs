@@ -379,7 +379,7 @@ impl InlinedFunctions {
                     gimli::DW_AT_linkage_name | gimli::DW_AT_MIPS_linkage_name => {
                         let name = dwarf.attr_string(&unit, attribute.value()).ok()?;
                         self.spend_work(name.len())?;
-                        return Some(visible::decode(name.slice()).into());
+                        return Some(visible::escape_invalid_utf8(name.slice()).into());
                     }
                     gimli::DW_AT_name if found.is_none() => {
                         found = dwarf.attr_string(&unit, attribute.value()).ok();
@@ -397,7 +397,7 @@ impl InlinedFunctions {
         }
         let name = found?;
         self.spend_work(name.len())?;
-        Some(visible::decode(name.slice()).into())
+        Some(visible::escape_invalid_utf8(name.slice()).into())
     }
 }
 

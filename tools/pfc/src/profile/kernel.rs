@@ -41,7 +41,7 @@ impl KernelSymbols {
         let bytes = fs::read("/proc/kallsyms").ok()?;
         let text = match String::from_utf8(bytes) {
             Ok(text) => text,
-            Err(error) => visible::decode(error.as_bytes()).into_owned(),
+            Err(error) => visible::escape_invalid_utf8(error.as_bytes()).into_owned(),
         };
         let modules = text_file::read_text_escaping_non_utf8("/proc/modules").unwrap_or_default();
         Self::parse(text, &modules)

@@ -10,8 +10,8 @@ use rustix::process::{test_kill_process, Pid};
 use super::ProfileReader;
 
 /// The known processes are searched for ended processes only if their number is at least
-/// `MIN_PROCESSES_TO_REAP`.
-const MIN_PROCESSES_TO_REAP: usize = 1024;
+/// `MIN_KNOWN_PROCESSES_TO_REAP`.
+const MIN_KNOWN_PROCESSES_TO_REAP: usize = 1024;
 
 /// The threads and processes that have ended. Their samples may be in the next table, so their names
 /// are dropped after that table.
@@ -25,7 +25,7 @@ pub(super) struct EndedTasks {
     /// Processes that did not exist at the last search.
     ended_processes: HashSet<i32>,
     /// The known processes are searched for ended processes only if their number is at least
-    /// `next_reap_process_count`, and at least [`MIN_PROCESSES_TO_REAP`].
+    /// `next_reap_process_count`, and at least [`MIN_KNOWN_PROCESSES_TO_REAP`].
     next_reap_process_count: usize,
 }
 
@@ -63,7 +63,8 @@ impl ProfileReader {
         }
         let known = self.processes.pids();
         let mut removed = HashSet::new();
-        if known.len() >= ended.next_reap_process_count.max(MIN_PROCESSES_TO_REAP) {
+        let min_known = MIN_KNOWN_PROCESSES_TO_REAP.max(ended.next_reap_process_count);
+        if known.len() >= min_known {
             let now: HashSet<i32> = known
                 .iter()
                 .copied()
@@ -74,7 +75,7 @@ impl ProfileReader {
             ended.ended_processes = &now - &removed;
             self.processes.remove_processes(&removed);
         }
-        self.symbolizer.drop_processes(&removed);
+        self.symbolizer.drop_processes_and_caches(&removed);
         self.symbolizer
             .drop_changed_symbols(&mut self.processes.kernel_mappings);
     }
@@ -132,7 +133,7 @@ mod tests {
             assert!(samples.iter().all(|s| &*s.command == "short"));
             reader.drop_shown_samples();
         }
-        let limit = 2 * MIN_PROCESSES_TO_REAP + 2 * PROCESSES_PER_TABLE as usize;
+        let limit = 2 * MIN_KNOWN_PROCESSES_TO_REAP + 2 * PROCESSES_PER_TABLE as usize;
         let sizes = [
             reader.profile.frames.len(),
             reader.frame_index_by_key.len(),
@@ -152,7 +153,7 @@ mod tests {
     fn r1_10_an_ended_process_has_a_name_in_the_next_table() {
         let mut reader = ProfileReader::default();
         let mut encoder = RecordEncoder::default();
-        for pid in FIRST_UNUSED_PID..FIRST_UNUSED_PID + 2 * MIN_PROCESSES_TO_REAP as u32 {
+        for pid in FIRST_UNUSED_PID..FIRST_UNUSED_PID + 2 * MIN_KNOWN_PROCESSES_TO_REAP as u32 {
             encoder.encode_comm(b"short", true, &sample_id(pid, 1));
         }
         add_records(&mut reader, &encoder);

@@ -50,7 +50,7 @@ impl PerfMap {
             .zip(last_write)
             .is_some_and(|(start, last)| last < start);
         // The version was read before the contents. If the perf map changes between the two reads,
-        // [`PerfMap::has_changed`] therefore detects the change.
+        // [`PerfMap::may_have_changed`] therefore detects the change.
         let bytes = match is_too_old {
             true => None,
             false => read_whole_file(&file, MAX_PERF_MAP_BYTES).ok(),
@@ -70,7 +70,7 @@ impl PerfMap {
     /// Returns true if a new call of [`PerfMap::read`] can find other functions. The result is
     /// `false` for a perf map that was removed: its process may have ended, but samples of the
     /// process may still be in the next table.
-    pub fn has_changed(&self, pid: i32) -> bool {
+    pub fn may_have_changed(&self, pid: i32) -> bool {
         self.symbols.is_none() || open(pid).is_some_and(|(_, now)| Some(now) != self.version)
     }
 }
@@ -96,7 +96,7 @@ fn open(pid: i32) -> Option<(File, Version)> {
 /// if it uses memory again, so the function of a later line replaces the functions that it overlaps.
 /// An earlier function that begins before the later one is shortened.
 pub(super) fn parse(bytes: &[u8]) -> Symbols {
-    let text = visible::decode(bytes);
+    let text = visible::escape_invalid_utf8(bytes);
     let symbol = |line: &str| {
         let mut words = line.splitn(3, ' ');
         let hex = |word: Option<&str>| {

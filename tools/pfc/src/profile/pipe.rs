@@ -103,7 +103,7 @@ pub fn check_and_reorder_stream(bytes: &[u8]) -> Result<PipeStream, &'static str
                 first.extend(record);
             }
             RECORD_HEADER_FEATURE => {
-                if check_feature_record(body).ok_or(ERROR_INVALID_HEADER)? {
+                if check_and_filter_feature(body).ok_or(ERROR_INVALID_HEADER)? {
                     first.extend(record);
                 }
             }
@@ -142,7 +142,7 @@ fn check_attribute_record(body: &[u8]) -> Option<()> {
 /// the contents of the feature. Returns true if the number of the feature is below
 /// [`NR_PERF_FEATURES`]. The crate linux-perf-data searches all features for each feature that it
 /// reads, so the number of features is limited.
-fn check_feature_record(body: &[u8]) -> Option<bool> {
+fn check_and_filter_feature(body: &[u8]) -> Option<bool> {
     let mut body = ByteReader(body);
     let number = usize::try_from(body.read_u64()?).ok()?;
     match number {

@@ -119,7 +119,7 @@ fn parse_command_words(mut bytes: &[u8], endian: Endianness) -> Option<Vec<Strin
         let (word, rest) = bytes.split_at_checked(size)?;
         bytes = rest;
         let end = word.iter().position(|b| *b == 0).unwrap_or(word.len());
-        words.push(visible::decode(&word[..end]).into_owned());
+        words.push(visible::escape_invalid_utf8(&word[..end]).into_owned());
     }
     Some(words)
 }
@@ -326,7 +326,7 @@ impl ProfileReader {
                     self.symbolizer.note_program_start(r.pid, time);
                 }
                 let name = bytes_before_nul(&r.name);
-                let name = visible::decode(name.as_bytes());
+                let name = visible::escape_invalid_utf8(name.as_bytes());
                 self.processes
                     .set_thread_name(r.pid, r.tid, &name, r.is_execve);
             }
@@ -422,7 +422,7 @@ impl ProfileReader {
             self.symbolizer.recorded_kernel_text_start =
                 Some(offset).filter(|at| *at >= LOWEST_KERNEL_ADDRESS);
         }
-        let name = visible::decode(name.as_bytes());
+        let name = visible::escape_invalid_utf8(name.as_bytes());
         let region = MappedRegion {
             end,
             file_offset: start,

@@ -79,7 +79,7 @@ pub struct Symbolizer {
 impl Symbolizer {
     /// Drops the perf maps and file lookups of the ended processes `pids`, and all cached names.
     /// Drops the symbols of all files if there are more than [`MAX_KEPT_SYMBOL_FILES`] files.
-    pub fn drop_processes(&mut self, pids: &HashSet<i32>) {
+    pub fn drop_processes_and_caches(&mut self, pids: &HashSet<i32>) {
         self.demangled_names.clear();
         self.displayed_name_by_object.clear();
         self.files_changed_after_mapping.clear();
@@ -97,7 +97,8 @@ impl Symbolizer {
     /// the kernel and the mappings of modules. The symbols are read again for the next sample that
     /// needs them.
     pub fn drop_changed_symbols(&mut self, kernel_mappings: &mut AddressSpace) {
-        self.perf_maps.retain(|pid, known| !known.has_changed(*pid));
+        self.perf_maps
+            .retain(|pid, known| !known.may_have_changed(*pid));
         let all = self.symbols_by_file.iter();
         let changed = all.filter(|(_, symbols)| symbols.as_ref().is_ok_and(Symbols::has_changed));
         let changed: HashSet<_> = changed.map(|(file, _)| file.clone()).collect();
@@ -147,7 +148,7 @@ impl Symbolizer {
             .get_or_init(KernelIdentity::of_running_kernel)
     }
 
-    fn is_recorded_kernel_running(&self) -> bool {
+    fn recorded_kernel_may_be_running(&self) -> bool {
         self.recorded_kernel
             .may_be_same_build(self.running_kernel())
     }
@@ -176,7 +177,7 @@ impl Symbolizer {
             None => kernel::KERNEL_IMAGE_OBJECT.into(),
         };
         let unknown = Self::frame_without_function(address, true, object);
-        if !self.is_recorded_kernel_running() {
+        if !self.recorded_kernel_may_be_running() {
             return unknown;
         }
         let is_same_boot = self.recorded_kernel.is_same_boot(self.running_kernel());
@@ -286,7 +287,7 @@ impl Symbolizer {
     /// Returns the path of a mapped file in the form that frames show.
     fn displayed_object_name(&mut self, path: &Rc<OsStr>) -> Rc<str> {
         let known = self.displayed_name_by_object.entry(path.clone());
-        let shown = || visible::decode(path.as_bytes()).into();
+        let shown = || visible::escape_invalid_utf8(path.as_bytes()).into();
         known.or_insert_with(shown).clone()
     }
 
@@ -313,7 +314,7 @@ impl Symbolizer {
     /// Returns the symbols of the vDSO. `None` is returned for a 32-bit process, or if the file was
     /// written on a kernel other than the running kernel.
     fn usable_vdso_symbols(&mut self, address: u64) -> Option<&Symbols> {
-        if address <= u32::MAX.into() || !self.is_recorded_kernel_running() {
+        if address <= u32::MAX.into() || !self.recorded_kernel_may_be_running() {
             return None;
         }
         let read = || Symbols::read_vdso().ok();

@@ -107,7 +107,7 @@ fn decode_name_within_limit<'a>(name: &'a [u8], left: &mut usize) -> Option<Cow<
     if name.is_empty() || name.len() > *left {
         return None;
     }
-    let name = visible::decode(name);
+    let name = visible::escape_invalid_utf8(name);
     *left = left.saturating_sub(name.len());
     Some(name)
 }
@@ -115,7 +115,7 @@ fn decode_name_within_limit<'a>(name: &'a [u8], left: &mut usize) -> Option<Cow<
 /// Returns the address of the word from which a PLT stub reads the address of its function. The
 /// code of the stub starts at `address`. It is `jmp *DISPLACEMENT(%rip)`, perhaps after `endbr64`,
 /// and perhaps with the prefix `bnd`.
-fn plt_stub_target(code: &[u8], address: u64) -> Option<u64> {
+fn plt_stub_got_address(code: &[u8], address: u64) -> Option<u64> {
     let jump = code.strip_prefix(b"\xf3\x0f\x1e\xfa").unwrap_or(code);
     let jump = jump.strip_prefix(b"\xf2").unwrap_or(jump);
     let (displacement, after) = jump.strip_prefix(b"\xff\x25")?.split_first_chunk::<4>()?;
@@ -135,7 +135,7 @@ fn find_plt_stubs(file: &object::File<'_>, nr_bytes: usize) -> Vec<(u64, u64, Rc
         let code = section.data().unwrap_or_default();
         for at in (0..code.len()).step_by(PLT_STUB_ALIGNMENT) {
             let address = section.address().wrapping_add(at as u64);
-            if let Some(target) = plt_stub_target(&code[at..], address) {
+            if let Some(target) = plt_stub_got_address(&code[at..], address) {
                 stubs_by_target.insert(target, address);
             }
         }

@@ -151,7 +151,7 @@ pub struct SamplingContexts {
     unopened_events_problem: Option<String>,
     pub drained_records: DrainedRecords,
     /// The number of threads that could not be sampled, and the error of the first such thread.
-    pub nr_failed_threads: usize,
+    pub nr_unsampled_threads: usize,
     pub first_thread_error: Option<io::Error>,
     /// The threads and CPUs for which samples are missing, with the causes.
     pub incomplete_targets: IncompleteTargets,
@@ -198,7 +198,7 @@ impl SamplingContexts {
             perf_task_events: None,
             unopened_events_problem: None,
             drained_records: drained,
-            nr_failed_threads: 0,
+            nr_unsampled_threads: 0,
             first_thread_error: None,
             incomplete_targets: IncompleteTargets::default(),
             throttling_of_closed_contexts: Throttling::default(),
@@ -271,7 +271,7 @@ impl SamplingContexts {
     /// Reads the messages of all contexts, and the kernel's records of processes. Unless the
     /// recording is a flight recorder, this function also reads the rings of the contexts and
     /// adjusts the periods.
-    pub fn read_messages_and_rings(&mut self) {
+    pub fn read_rings_and_update_contexts(&mut self) {
         let targets: Vec<u32> = self.contexts_by_target.keys().copied().collect();
         for target in targets {
             let Some(live) = self.contexts_by_target.get_mut(&target) else {
@@ -280,7 +280,7 @@ impl SamplingContexts {
             let causes = live.read_end_causes(self.config.scope);
             match &mut self.monitored_cpus {
                 Some(cpus) if causes.intersects(MissingCountCauses::CPU_OFFLINE) => {
-                    cpus.detach(target);
+                    cpus.mark_detached(target);
                     // The ring is read before its context is closed, also in a flight recorder. The
                     // samples are kept for the next file.
                     self.drain_sample_ring(target);
@@ -294,7 +294,7 @@ impl SamplingContexts {
                 self.adjust_sampling_periods(target);
             }
         }
-        self.reopen_events_of_started_cpus();
+        self.open_events_on_newly_online_cpus();
         self.attach_newly_online_cpus();
         self.record_cpu_gaps(MonitoredCpus::take_ended_gaps);
         self.drain_perf_task_events();
@@ -404,7 +404,7 @@ impl SamplingContexts {
                     drained.nr_samples += 1;
                 }
                 Record::Lost(lost) => {
-                    if let lost @ 1.. = live.lost_records.add_lost_record(lost) {
+                    if let lost @ 1.. = live.lost_records.add_record_and_take_unwritten(lost) {
                         drained
                             .records
                             .encode_lost(lost, &sample_id(monotonic_now_ns()));
@@ -505,8 +505,8 @@ impl SamplingContexts {
 
     /// Returns warnings about lost records of processes, samples without a name since the last
     /// call, and threads or CPUs that are not sampled any more. Does not read the messages of the
-    /// contexts: [`SamplingContexts::read_messages_and_rings`] must be the first to read that a CPU
-    /// is offline.
+    /// contexts: [`SamplingContexts::read_rings_and_update_contexts`] must be the first to read
+    /// that a CPU is offline.
     pub fn find_problems(&mut self) -> Vec<String> {
         for (target, live) in &self.contexts_by_target {
             if let Ok(status) = live.context.status() {

@@ -63,7 +63,7 @@ impl Recording<'_> {
         if bytes.is_empty() {
             return;
         }
-        let written = file.write(&bytes);
+        let written = file.write_records(&bytes);
         let named = match file.nr_samples() {
             0 => Ok(()),
             _ => publish_output_file(file, has_progress),
@@ -125,7 +125,7 @@ impl Recording<'_> {
         );
         (drained.nr_samples, drained.nr_lost) = (0, 0);
         let throttling = self.contexts.take_new_throttling();
-        if !throttling.is_none() {
+        if !throttling.is_zero() {
             message!(
                 "[ pfc record: {throttling}: too many samples; take fewer (-c, -F), or raise max_sample_rate and max_sample_percent in /sys/module/perfmon/parameters ]"
             );

@@ -37,7 +37,7 @@ fn r1_9_fuzz_parsers_of_proc_files() {
         for line in text_file::split_byte_lines(bytes) {
             let _ = parse_executable_mapping(line);
         }
-        let text = visible::decode(bytes);
+        let text = visible::escape_invalid_utf8(bytes);
         let _ = (parse_pid_and_parent_pid(&text), parse_proc_modules(&text));
     });
 }

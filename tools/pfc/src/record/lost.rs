@@ -19,7 +19,7 @@ impl LostRecordCounts {
     /// Counts a LOST record that was read from the ring. Returns the number of lost records that
     /// the caller writes to the output as a LOST record. The number is 0 if the output already
     /// counts these records as lost.
-    pub fn add_lost_record(&mut self, lost: u64) -> u64 {
+    pub fn add_record_and_take_unwritten(&mut self, lost: u64) -> u64 {
         self.reported_by_ring = self.reported_by_ring.saturating_add(lost);
         self.take_unwritten_up_to(self.reported_by_ring)
     }
@@ -56,16 +56,16 @@ mod tests {
     #[test]
     fn r1_15_each_lost_record_is_in_the_output_once() {
         let mut lost = LostRecordCounts::default();
-        assert_eq!(lost.add_lost_record(3), 3);
+        assert_eq!(lost.add_record_and_take_unwritten(3), 3);
         assert_eq!(lost.update_kernel_lost_count(5), 5);
         // The output ends before the ring has a LOST record for the last two lost records.
         assert_eq!(lost.take_unwritten_count(), 2);
         assert_eq!(lost.take_unwritten_count(), 0);
         // The LOST record also counts four records that were lost later.
-        assert_eq!(lost.add_lost_record(6), 4);
+        assert_eq!(lost.add_record_and_take_unwritten(6), 4);
         assert_eq!(lost.update_kernel_lost_count(9), 4);
         assert_eq!(lost.take_unwritten_count(), 0);
-        assert_eq!(lost.add_lost_record(u64::MAX), u64::MAX - 9);
+        assert_eq!(lost.add_record_and_take_unwritten(u64::MAX), u64::MAX - 9);
         assert_eq!(lost.lost_count_in_output(), u64::MAX);
     }
 }

@@ -43,10 +43,10 @@ use crate::hotplug::MonitoredCpus;
 use crate::message;
 use crate::pmu::load_perfmon_modules;
 use crate::stat::assign::{assign_events_to_registers, EventPlacement, RegisterPlan};
-use crate::stat::beside::SideCommand;
 use crate::stat::command::FollowedCommand;
 use crate::stat::event_loop::{EventLoop, WakeReason};
 use crate::stat::events::{Event, EventSource, MachineProperties};
+use crate::stat::side_command::SideCommand;
 use crate::stat::{exit_code_of_run, select_target, syscall_failure, Target};
 use crate::target::{is_ebusy, is_esrch};
 use crate::text_file;
@@ -113,7 +113,7 @@ pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<Exit
     };
     run.finish_recording()?;
     let are_processes_complete =
-        target.report_unmonitored_processes(|thread| run.contexts.has_thread_exited(thread));
+        target.report_unless_all_monitored(|thread| run.contexts.has_thread_exited(thread));
     Ok(exit_code_of_run(
         status,
         are_processes_complete && run.is_complete(),
@@ -191,7 +191,7 @@ fn choose_events_and_config(
             .collect()
     };
     let try_events = |events: Vec<Event>| -> Result<(Vec<Event>, SamplingContextConfig), Failure> {
-        let plan = assign_events_to_registers(&events, &machine.map);
+        let plan = assign_events_to_registers(&events, &machine.register_map);
         let config = build_sampling_config(&events, &plan, args, scope, machine)?;
         match config.check_can_attach(target_id) {
             Ok(()) => Ok((events, config)),
@@ -204,7 +204,7 @@ fn choose_events_and_config(
     let clock = ["task-clock".to_owned()];
     if machine.vendor.is_some() {
         let cycles = resolve(&["cycles".to_owned()])?;
-        let plan = assign_events_to_registers(&cycles, &machine.map);
+        let plan = assign_events_to_registers(&cycles, &machine.register_map);
         let config = build_sampling_config(&cycles, &plan, args, scope, machine)?;
         match config.check_can_attach(target_id) {
             Ok(()) => return Ok((cycles, config)),
@@ -291,7 +291,7 @@ fn build_sampling_config(
         (true, stacks) => {
             argument.flags = ring::BACKWARD | ring::OVERWRITE;
             if stacks {
-                argument.fields = ring::RECORD_KERNEL_STACK | ring::RECORD_USER_STACK;
+                argument.fields = ring::FIELD_KERNEL_STACK | ring::FIELD_USER_STACK;
             }
             "flight-recorder"
         }
@@ -368,7 +368,7 @@ fn perf_attributes_of_events(
             name: event.name.clone(),
             event_type: kind,
             config,
-            period: match (args.period, args.frequency) {
+            period_or_frequency: match (args.period, args.frequency) {
                 (Some(period), _) => period,
                 (None, frequency) => frequency.unwrap_or(DEFAULT_SAMPLES_PER_SECOND),
             },
@@ -433,7 +433,7 @@ impl Recording<'_> {
         }
         self.contexts.print_sampling_problems();
         if let (n @ 1.., Some(error)) = (
-            self.contexts.nr_failed_threads,
+            self.contexts.nr_unsampled_threads,
             &self.contexts.first_thread_error,
         ) {
             let why = syscall_failure("sample a thread", error);
@@ -447,7 +447,7 @@ impl Recording<'_> {
     fn is_complete(&self) -> bool {
         let contexts = &self.contexts;
         let cpus = contexts.monitored_cpus.as_ref();
-        contexts.nr_failed_threads == 0
+        contexts.nr_unsampled_threads == 0
             && contexts.restart_errors_by_cpu.is_empty()
             && !contexts.incomplete_targets.has_any_ended_early()
             && !contexts.has_broken_ring
@@ -463,7 +463,7 @@ impl Recording<'_> {
             .event_loop
             .wait_for_readable_files(until, &self.contexts.fds_to_poll())
             .trying_to("wait for samples")?;
-        self.contexts.read_messages_and_rings();
+        self.contexts.read_rings_and_update_contexts();
         if !self.contexts.drained_records.records.bytes.is_empty() {
             self.nr_wakeups += 1;
         }
@@ -526,7 +526,7 @@ impl Recording<'_> {
     ) -> Result<ExitStatus, Failure> {
         loop {
             if let Some(status) = child.handle_state_changes(&mut self.contexts)? {
-                self.contexts.read_messages_and_rings();
+                self.contexts.read_rings_and_update_contexts();
                 return Ok(status);
             }
             let until = child.shorten_wait_if_changes_pending(next_ring_poll_at());

@@ -127,7 +127,7 @@ impl PerfTaskEvents {
 
     /// Returns the online CPUs on which events must be opened. Returns no CPUs if the last check
     /// was less than [`ONLINE_CPU_CHECK_INTERVAL`] ago.
-    pub fn take_cpus_needing_events(&mut self) -> Vec<u32> {
+    pub fn find_cpus_needing_events(&mut self) -> Vec<u32> {
         if self.cpus_checked_at.elapsed() < ONLINE_CPU_CHECK_INTERVAL {
             return Vec::new();
         }
@@ -309,7 +309,7 @@ pub(super) fn copy_process_records(
                 let count = read_u64_at(record, RECORD_HEADER_BYTES + 8).unwrap_or(0);
                 // The time follows the process ID and the thread ID.
                 let time = read_u64_at(record, size - RECORD_SAMPLE_ID_BYTES + 8).unwrap_or(0);
-                if let lost @ 1.. = lost_records.add_lost_record(count) {
+                if let lost @ 1.. = lost_records.add_record_and_take_unwritten(count) {
                     output.encode_lost_process_records(lost, &lost_record_sample_id(time, id));
                 }
             }

@@ -32,7 +32,7 @@ use super::kernel_maps::encode_kernel_mappings;
 use super::task_events::PerfTaskEvents;
 use crate::data::record::ExecutableMapping;
 use crate::data::{
-    started_process_ids, take_records_until, time_of_middle_record, RecordEncoder, SampleId,
+    pids_with_fork_or_exec, take_records_until, time_of_middle_record, RecordEncoder, SampleId,
     LOWEST_KERNEL_ADDRESS,
 };
 use crate::text_file;
@@ -53,7 +53,7 @@ const MAX_KEPT_RECORD_BYTES: usize = 64 << 20;
 /// The time for which samples of an ended process are still expected, measured from the last read
 /// of the process's mappings.
 const MAX_SAMPLE_DELAY_AFTER_EXIT: Duration = Duration::from_secs(5);
-const MIN_PROCESSES_TO_REAP: usize = 1024;
+const MIN_KNOWN_PROCESSES_TO_REAP: usize = 1024;
 
 struct KnownProcess {
     /// The process name, which can contain any bytes except NUL. The kernel cuts a name after 15
@@ -185,7 +185,7 @@ impl ProcessRecorder {
             nr_record_replacements: 0,
             pids_to_check: BTreeSet::new(),
             event_id: id,
-            reap_threshold: MIN_PROCESSES_TO_REAP,
+            reap_threshold: MIN_KNOWN_PROCESSES_TO_REAP,
         };
         encode_kernel_mappings(&mut this.records, id);
         this
@@ -218,7 +218,7 @@ impl ProcessRecorder {
 
     /// Removes processes that have ended, if the number of processes has reached `reap_threshold`.
     /// The new `reap_threshold` is twice the number of the remaining processes, but at least
-    /// `MIN_PROCESSES_TO_REAP`.
+    /// `MIN_KNOWN_PROCESSES_TO_REAP`.
     fn forget_ended_processes(&mut self) {
         if self.processes.len() < self.reap_threshold {
             return;
@@ -230,7 +230,7 @@ impl ProcessRecorder {
                 .is_some_and(|age| age < MAX_SAMPLE_DELAY_AFTER_EXIT)
                 || fs::exists(format!("/proc/{pid}")).unwrap_or(true)
         });
-        self.reap_threshold = MIN_PROCESSES_TO_REAP.max(2 * self.processes.len());
+        self.reap_threshold = MIN_KNOWN_PROCESSES_TO_REAP.max(2 * self.processes.len());
     }
 
     /// Switches from /proc to the kernel's records. After this call, only
@@ -266,7 +266,7 @@ impl ProcessRecorder {
         take_records_until(&mut newer, time);
         encode_kernel_mappings(&mut self.records, self.event_id);
         let mut build_ids = BuildIdsByFile::new();
-        let started = started_process_ids(&newer);
+        let started = pids_with_fork_or_exec(&newer);
         for pid in list_numeric_entries("/proc") {
             if !started.contains(&pid) {
                 self.record_existing_process(pid, time, &mut build_ids);

@@ -91,7 +91,7 @@ pub fn assign_events_to_registers(events: &[Event], map: &RegisterMap) -> Regist
     let description = map.hardware.as_ref();
     let has_own_pmc = |d: &PmuDescription, pmcs: u64| {
         pmcs.is_power_of_two()
-            && d.pmds.iter().filter(|r| r.pmcs == pmcs).count() == 1
+            && d.pmds.iter().filter(|r| r.pmc_mask == pmcs).count() == 1
             && d.pmc(pmcs.trailing_zeros() as u16).is_some()
     };
     let pmds = description.map_or(&[][..], |d| &d.pmds);
@@ -99,12 +99,12 @@ pub fn assign_events_to_registers(events: &[Event], map: &RegisterMap) -> Regist
         pmu_description: description,
         unassigned_general_counters: pmds
             .iter()
-            .filter(|r| description.is_some_and(|d| has_own_pmc(d, r.pmcs)))
+            .filter(|r| description.is_some_and(|d| has_own_pmc(d, r.pmc_mask)))
             .map(|r| r.number)
             .collect(),
         unassigned_fixed_counters: pmds
             .iter()
-            .filter(|r| r.pmcs == 1 << FIRST_FIXED_REGISTER && r.number >= FIRST_FIXED_REGISTER)
+            .filter(|r| r.pmc_mask == 1 << FIRST_FIXED_REGISTER && r.number >= FIRST_FIXED_REGISTER)
             .map(|r| r.number)
             .collect(),
         unassigned_instance_registers: (perfmon::FIRST_INSTANCE_REGISTER
@@ -125,7 +125,12 @@ pub fn assign_events_to_registers(events: &[Event], map: &RegisterMap) -> Regist
         })
         .collect();
     // The sort is stable: events with equal keys keep their order.
-    codes.sort_by_key(|(_, code)| (code.fixed_counter.is_some(), code.counters.count_ones()));
+    codes.sort_by_key(|(_, code)| {
+        (
+            code.fixed_counter.is_some(),
+            code.general_counter_mask.count_ones(),
+        )
+    });
     for (n, code) in codes {
         assigner.plan.placements[n] = assigner.assign_hardware_event(code);
     }
@@ -154,7 +159,8 @@ pub fn assign_events_to_registers(events: &[Event], map: &RegisterMap) -> Regist
 
 /// Returns true if the general counter `pmd` can count the event.
 fn can_count_on_general_counter(code: EventCode, pmd: u16) -> bool {
-    code.counters.checked_shr(pmd.into()).unwrap_or(0) & 1 != 0
+    let mask = code.general_counter_mask;
+    mask.checked_shr(pmd.into()).unwrap_or(0) & 1 != 0
 }
 
 /// Returns the value for the PMC of a general counter that is to count the event.
@@ -212,7 +218,7 @@ pub fn assign_events_to_sets(
         all.extend(fixed.filter(|n| {
             description
                 .pmd(*n)
-                .is_some_and(|r| r.pmcs == 1 << FIRST_FIXED_REGISTER)
+                .is_some_and(|r| r.pmc_mask == 1 << FIRST_FIXED_REGISTER)
         }));
         all
     };
@@ -243,13 +249,13 @@ pub fn assign_events_to_sets(
     };
     let mut assigned = RegisterPlan {
         event_set_of_each_event: vec![0; events.len()],
-        nr_sets: schedule.sets,
+        nr_sets: schedule.nr_sets,
         pmc_values: Vec::new(),
         uses_hardware: true,
         has_uncounted_event: false,
         placements: plan.placements,
     };
-    let mut fixed = vec![0; usize::from(schedule.sets)];
+    let mut fixed = vec![0; usize::from(schedule.nr_sets)];
     for ((n, code), assignment) in hardware_events.iter().zip(&schedule.assignments) {
         assigned.placements[*n] = EventPlacement::Pmd(assignment.pmd);
         assigned.event_set_of_each_event[*n] = assignment.set;
@@ -262,7 +268,7 @@ pub fn assign_events_to_sets(
             fixed[usize::from(assignment.set)] |= fixed_counter_control_bits(*code, assignment.pmd);
         }
     }
-    for (set, value) in (0..schedule.sets).zip(fixed) {
+    for (set, value) in (0..schedule.nr_sets).zip(fixed) {
         if value != 0 {
             assigned
                 .pmc_values
@@ -352,7 +358,7 @@ mod tests {
     }
 
     fn assign_named_events(machine: &MachineProperties, words: &[&str]) -> RegisterPlan {
-        assign_events_to_registers(&resolve_events(machine, words), &machine.map)
+        assign_events_to_registers(&resolve_events(machine, words), &machine.register_map)
     }
 
     fn assigned_pmd_numbers(plan: &RegisterPlan) -> Vec<i32> {
@@ -384,10 +390,10 @@ mod tests {
         // Two events need counter 2, so only one of the two events fits in an event set.
         let events = resolve_events(&machine, &["r148", "r8a3", "branches"]);
         assert_eq!(
-            assigned_pmd_numbers(&assign_events_to_registers(&events, &machine.map)),
+            assigned_pmd_numbers(&assign_events_to_registers(&events, &machine.register_map)),
             [2, -1, 0]
         );
-        let plan = assign_events_to_sets(&events, &[None; 3], &machine.map).expect("fits");
+        let plan = assign_events_to_sets(&events, &[None; 3], &machine.register_map).expect("fits");
         assert_eq!(plan.nr_sets, 2);
         assert_eq!(plan.placements[..2], [2, 2].map(EventPlacement::Pmd));
         assert_ne!(
@@ -395,7 +401,7 @@ mod tests {
             plan.event_set_of_each_event[1]
         );
         // A PMU with two counters (0 and 1) has no counter 2.
-        machine.map = make_test_machine(Vendor::Intel, 2, false).map;
+        machine.register_map = make_test_machine(Vendor::Intel, 2, false).register_map;
         assert_eq!(
             assigned_pmd_numbers(&assign_named_events(&machine, &["r148"])),
             [-2]
@@ -428,7 +434,7 @@ mod tests {
         let machine = make_test_machine(Vendor::Amd, 2, true);
         let words = "cycles cs instructions branches branch-misses cycles:u";
         let events = resolve_events(&machine, &Vec::from_iter(words.split(' ')));
-        let plan = assign_events_to_sets(&events, &[None; 6], &machine.map).expect("fits");
+        let plan = assign_events_to_sets(&events, &[None; 6], &machine.register_map).expect("fits");
         assert_eq!((plan.nr_sets, plan.has_uncounted_event), (3, false));
         assert_eq!(plan.placements[1], EventPlacement::Pmd(258));
         for set in 0..3 {
@@ -439,15 +445,16 @@ mod tests {
         }
         // At most two hardware events fit in an event set.
         let groups = [Some(0), None, Some(0), None, None, None];
-        let plan = assign_events_to_sets(&events, &groups, &machine.map).expect("fits");
+        let plan = assign_events_to_sets(&events, &groups, &machine.register_map).expect("fits");
         assert_eq!(
             plan.event_set_of_each_event[0],
             plan.event_set_of_each_event[2]
         );
         let groups = [Some(0), None, Some(0), Some(0), None, None];
-        let result = assign_events_to_sets(&events, &groups, &machine.map);
+        let result = assign_events_to_sets(&events, &groups, &machine.register_map);
         assert_eq!(result, Err((0, 3)));
-        let plan = assign_events_to_sets(&events[..3], &groups[..3], &machine.map).expect("fits");
+        let plan =
+            assign_events_to_sets(&events[..3], &groups[..3], &machine.register_map).expect("fits");
         assert_eq!(plan.nr_sets, 0);
     }
 

@@ -47,7 +47,7 @@ pub trait FollowedThreadHandler {
 
     /// This function is called when the command's process exists and has not executed the command's
     /// program yet.
-    fn on_process_forked(&mut self, _process: u32) {}
+    fn on_command_forked(&mut self, _process: u32) {}
 
     /// This function is called when the command's first thread executes the command's program.
     fn on_command_executed(&mut self, thread: u32) {
@@ -149,7 +149,7 @@ impl FollowedCommand {
             kill_and_reap_process(pid)?;
             return Ok(Err(error));
         }
-        handler.on_process_forked(pid.unsigned_abs());
+        handler.on_command_forked(pid.unsigned_abs());
         start_write
             .write_all(&[0])
             .trying_to("start the process of the command")?;
@@ -188,7 +188,7 @@ impl FollowedCommand {
         })
         .trying_to("create a process for the command")?;
         drop(write_end);
-        handler.on_process_forked(pid.unsigned_abs());
+        handler.on_command_forked(pid.unsigned_abs());
         start_write
             .write_all(&[0])
             .trying_to("start the process of the command")?;

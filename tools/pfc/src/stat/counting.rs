@@ -208,11 +208,11 @@ impl CountingContextConfig {
             CountSource::OneSet(..) => runs.next().map(CountSums::from_runs).unwrap_or_default(),
         };
         let sums: Vec<CountSums> = self.count_sources.iter().map(sums).collect();
-        if union_of_causes(&sums).is_none() {
+        if union_of_causes(&sums).is_empty() {
             return Ok(sums);
         }
         let status_causes = MissingCountCauses::from_status(&context.status()?);
-        let with_causes = |sum: &CountSums| match sum.missing_count_causes.is_none() {
+        let with_causes = |sum: &CountSums| match sum.missing_count_causes.is_empty() {
             true => *sum,
             false => sum.with_missing_count_causes(status_causes),
         };
@@ -313,7 +313,7 @@ impl CountingContexts {
         let mut monitored = MonitoredCpus::new(cpus, counts_all);
         for cpu in cpus {
             match self.attach_context(*cpu) {
-                Err(_) if !is_cpu_online(*cpu) => monitored.detach(*cpu),
+                Err(_) if !is_cpu_online(*cpu) => monitored.mark_detached(*cpu),
                 done => done.map_err(|e| (*cpu, e))?,
             }
         }
@@ -357,7 +357,7 @@ impl CountingContexts {
     /// Reads which contexts have ended. Closes the contexts of CPUs that are offline, and attaches
     /// contexts to CPUs that are online again.
     pub fn update_hotplugged_contexts(&mut self) -> io::Result<()> {
-        self.read_context_messages()?;
+        self.handle_context_messages()?;
         let online = match &mut self.monitored_cpus {
             Some(cpus) => cpus.find_cpus_to_attach(),
             None => return Ok(()),
@@ -368,7 +368,7 @@ impl CountingContexts {
                 .and_then(|()| self.start_context(cpu));
             match (started, &mut self.monitored_cpus) {
                 (Ok(()), Some(cpus)) => {
-                    cpus.attach(cpu);
+                    cpus.mark_attached(cpu);
                     self.restart_errors_by_cpu.remove(&cpu);
                 }
                 // The CPU may have gone offline before the context was attached. The next call of
@@ -396,7 +396,7 @@ impl CountingContexts {
     fn close_offline_cpu_context(&mut self, cpu: u32) -> io::Result<()> {
         if let (Some(attached), Some(cpus)) = (self.contexts.remove(&cpu), &mut self.monitored_cpus)
         {
-            cpus.detach(cpu);
+            cpus.mark_detached(cpu);
             let values = self
                 .config
                 .run_on_target(cpu, || self.config.read_context_sums(&attached.context))?;
@@ -471,7 +471,7 @@ impl CountingContexts {
 
     /// Returns the sums of all contexts so far, in the order of the configuration's sources.
     pub fn read_sums(&mut self) -> io::Result<Vec<CountSums>> {
-        self.read_context_messages()?;
+        self.handle_context_messages()?;
         let mut sums = self.sums_of_closed_contexts.clone();
         for (target, attached) in &self.contexts {
             let values = self
@@ -483,7 +483,7 @@ impl CountingContexts {
         }
         // The messages of the contexts are read after the values, so that the returned sums have
         // the causes of all contexts that ended before their values were read.
-        let mut early_causes = self.read_context_messages()?;
+        let mut early_causes = self.handle_context_messages()?;
         if self
             .monitored_cpus
             .as_ref()
@@ -499,7 +499,7 @@ impl CountingContexts {
 
     /// Reads the messages of all contexts, and closes the contexts of offline CPUs. Returns all
     /// causes of missing counts that the messages of the other contexts have named.
-    fn read_context_messages(&mut self) -> io::Result<MissingCountCauses> {
+    fn handle_context_messages(&mut self) -> io::Result<MissingCountCauses> {
         let running = self
             .contexts
             .values()

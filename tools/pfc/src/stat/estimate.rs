@@ -82,7 +82,7 @@ impl CountSums {
             sum_of_squared_times: to_u128(runs.time2),
             sum_of_squared_values: to_u128(runs.value2),
             sum_of_value_time_products: to_u128(runs.value_time),
-            missing_count_causes: match runs.reg_flags & perfmon::SHORT {
+            missing_count_causes: match runs.reg_flags & perfmon::REGFL_SHORT {
                 0 => MissingCountCauses::NONE,
                 _ => MissingCountCauses::UNKNOWN_REASON,
             },
@@ -147,7 +147,7 @@ impl CountSums {
         let error = (self.nr_turns > 1 && adds_up).then(|| {
             let variance = squares.max(0.0) / (n - 1.0);
             let sigma = (total / time) * ((1.0 - share) * n * variance).sqrt();
-            lengthen_error_bar_if_skewed(sigma * student_t_quantile(n - 1.0), ratio * total)
+            lengthen_error_bar_for_skew(sigma * student_t_quantile(n - 1.0), ratio * total)
         });
         CountEstimate {
             value: ratio * total,
@@ -163,7 +163,7 @@ impl CountSums {
 /// burst happens while the event set is loaded, both the estimated value and the estimated error
 /// are too small. The lengthened error is the second-order approximation of
 /// value * (exp(error / value) - 1), the upper half of an error bar on a logarithmic scale.
-fn lengthen_error_bar_if_skewed(error: f64, value: f64) -> f64 {
+fn lengthen_error_bar_for_skew(error: f64, value: f64) -> f64 {
     match value > 0.0 {
         true => error * (1.0 + error / value / 2.0),
         false => error,

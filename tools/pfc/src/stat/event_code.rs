@@ -24,7 +24,7 @@ pub struct EventCode {
     /// True if no general counter can count the event.
     pub is_fixed_only: bool,
     /// A bit mask of the general counters that can count the event.
-    pub counters: u64,
+    pub general_counter_mask: u64,
     pub counts_user: bool,
     pub counts_kernel: bool,
 }
@@ -37,12 +37,12 @@ pub const COUNT_KERNEL_BIT: u64 = 1 << 17;
 /// and enable.
 pub const NON_EVENT_BITS: u64 = COUNT_USER_BIT | COUNT_KERNEL_BIT | (1 << 20) | (1 << 22);
 
-const fn new_event_code(select: u64) -> EventCode {
+const fn new_unrestricted_event_code(select: u64) -> EventCode {
     EventCode {
         select,
         fixed_counter: None,
         is_fixed_only: false,
-        counters: u64::MAX,
+        general_counter_mask: u64::MAX,
         counts_user: false,
         counts_kernel: false,
     }
@@ -51,7 +51,7 @@ const fn new_event_code(select: u64) -> EventCode {
 /// Makes the event code for a raw event select. On Intel, [`EventCode::fixed_counter`] is set if a
 /// fixed counter can count the event, and [`EventCode::is_fixed_only`] if no general counter can.
 pub fn new_raw_event_code(select: u64, vendor: Vendor) -> EventCode {
-    let mut event_code = new_event_code(select & !NON_EVENT_BITS);
+    let mut event_code = new_unrestricted_event_code(select & !NON_EVENT_BITS);
     if vendor == Vendor::Intel {
         (event_code.fixed_counter, event_code.is_fixed_only) = match event_code.select {
             0x00c0 => (Some(0), false),
@@ -86,7 +86,7 @@ pub fn add_modes_of_libpfm_code(
 /// Returns false if libpfm4's code for the event `name` selects a fixed counter that counts another
 /// event. For example, libpfm4 4.13 gives `TOPDOWN:BACKEND_BOUND_SLOTS` of Ice Lake the code of the
 /// fixed counter for cycles.
-pub fn is_event_of_fixed_counter(name: &str, code: EventCode) -> bool {
+pub fn is_libpfm_code_plausible(name: &str, code: EventCode) -> bool {
     let words: &[&str] = match code.select {
         _ if !code.is_fixed_only => return true,
         0x0100 => &["INST_RETIRED"],
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn r1_16_names_of_libpfm4_with_code_of_another_event_are_recognized() {
         let fits = |name, select| {
-            is_event_of_fixed_counter(name, new_raw_event_code(select, Vendor::Intel))
+            is_libpfm_code_plausible(name, new_raw_event_code(select, Vendor::Intel))
         };
         assert!(fits("INST_RETIRED:PREC_DIST", 0x53_0100));
         assert!(fits("spr::cpu_clk_unhalted.thread", 0x53_0200));
@@ -212,6 +212,6 @@ mod tests {
         assert!(!fits("CPU_CLK_UNHALTED:REF", 0x53_0100));
         assert!(fits("TOPDOWN:BACKEND_BOUND_SLOTS", 0x53_02a4));
         let amd = new_raw_event_code(0x53_0100, Vendor::Amd);
-        assert!(is_event_of_fixed_counter("DISPATCHED_FPU:OPS_ADD", amd));
+        assert!(is_libpfm_code_plausible("DISPATCHED_FPU:OPS_ADD", amd));
     }
 }

@@ -10,7 +10,7 @@ use perfmon::RegisterMap;
 
 use super::architectural_events::ArchitecturalEvents;
 use super::event_code::{
-    add_modes_of_libpfm_code, is_event_of_fixed_counter, new_raw_event_code, resolve_generic_name,
+    add_modes_of_libpfm_code, is_libpfm_code_plausible, new_raw_event_code, resolve_generic_name,
     EventCode, Vendor,
 };
 use super::parse_cpu_list;
@@ -20,7 +20,7 @@ use crate::units::ScaledUnit;
 
 /// The properties of the machine that determine the meaning of event names.
 pub struct MachineProperties {
-    pub map: RegisterMap,
+    pub register_map: RegisterMap,
     pub vendor: Option<Vendor>,
     /// The CPU family from `/proc/cpuinfo`, as a number; 0 if `/proc/cpuinfo` does not name a
     /// family.
@@ -127,8 +127,8 @@ impl MachineProperties {
             (Some(counted), Some(there)) => counted.iter().all(|cpu| there.contains(cpu)),
             _ => list.is_empty(),
         };
-        let map = read_register_map()?.retain_registers_of_cpus(is_on_all);
-        let vendor = map.hardware.as_ref().and_then(|d| match &d.name {
+        let register_map = read_register_map()?.retain_hardware_registers(is_on_all);
+        let vendor = register_map.hardware.as_ref().and_then(|d| match &d.name {
             name if name.starts_with("intel") => Some(Vendor::Intel),
             name if name.starts_with("amd") => Some(Vendor::Amd),
             _ => None,
@@ -143,7 +143,7 @@ impl MachineProperties {
             cpuinfo.lines().find_map(value).unwrap_or(0)
         };
         Ok(Self {
-            map,
+            register_map,
             vendor,
             family: number("cpu family"),
             model: number("model"),
@@ -170,7 +170,7 @@ impl MachineProperties {
             true => "thread",
             false => "system-wide",
         };
-        self.map
+        self.register_map
             .pmd(number)
             .is_some_and(|r| r.is_counter && r.scope != other_scope)
     }
@@ -231,11 +231,12 @@ impl MachineProperties {
             }
             return Ok(event);
         }
-        let resolved = match resolve_generic_name(name, self.vendor, self.family, &self.map) {
-            Some(Some(code)) => self.check_architectural_event(code),
-            Some(None) => Err(self.explain_missing_event("")),
-            None => self.resolve_code(word, name, &mut requested)?,
-        };
+        let resolved =
+            match resolve_generic_name(name, self.vendor, self.family, &self.register_map) {
+                Some(Some(code)) => self.resolve_architectural_event(code),
+                Some(None) => Err(self.explain_missing_event("")),
+                None => self.resolve_raw_or_libpfm_name(word, name, &mut requested)?,
+            };
         let resolved = resolved.and_then(|code| self.add_counter_mask(code));
         Ok(self.make_event_with_modes(word, resolved, requested))
     }
@@ -251,7 +252,7 @@ impl MachineProperties {
 
     /// Returns the code with which perf counts one of its generic events on this processor. Returns
     /// an error with the reason if CPUID says that the processor cannot count the event.
-    fn check_architectural_event(&self, code: EventCode) -> Result<EventCode, String> {
+    fn resolve_architectural_event(&self, code: EventCode) -> Result<EventCode, String> {
         let Some(vendor @ Vendor::Intel) = self.vendor else {
             return Ok(code);
         };
@@ -265,7 +266,7 @@ impl MachineProperties {
     /// Resolves a raw code or one of libpfm4's names. Adds the modes inside a name of libpfm4 to the
     /// modes `requested`. An error of the inner `Result` is the reason why the event is not
     /// available. An error of the outer `Result` ends `pfc`.
-    fn resolve_code(
+    fn resolve_raw_or_libpfm_name(
         &self,
         word: &str,
         name: &str,
@@ -274,7 +275,8 @@ impl MachineProperties {
         let Some(vendor) = self.vendor else {
             return Ok(Err(self.explain_missing_event("")));
         };
-        let nr_core_types = self.map.hardware.as_ref().map_or(0, |d| d.core_types.len());
+        let hardware = self.register_map.hardware.as_ref();
+        let nr_core_types = hardware.map_or(0, |d| d.core_types.len());
         if nr_core_types > 1 {
             return Ok(Err(
                 "the code may select another event on the other core type".to_owned(),
@@ -301,8 +303,8 @@ impl MachineProperties {
                 )));
             }
         }
-        let result = match (event.kind, event.has_more) {
-            (libpfm::EventKind::Core, false) if !is_event_of_fixed_counter(name, code) => {
+        let result = match (event.kind, event.needs_other_registers) {
+            (libpfm::EventKind::Core, false) if !is_libpfm_code_plausible(name, code) => {
                 Err(format!(
                     "libpfm4's code for it, {:#x}, is that of another event; \
                      use the raw code from the processor's manual",
@@ -325,37 +327,42 @@ impl MachineProperties {
         Ok(result)
     }
 
-    /// Sets [`EventCode::counters`], the mask of the counters that can count the event. Returns an
-    /// error with the reason if no counter can count the event by itself.
+    /// Sets [`EventCode::general_counter_mask`], the mask of the counters that can count the event.
+    /// Returns an error with the reason if no counter can count the event by itself.
     fn add_counter_mask(&self, code: EventCode) -> Result<EventCode, String> {
         use perfmon::constraints::{
-            amd_counter_mask, amd_missing_resource, intel_counter_mask, intel_missing_resource,
-            MissingResource,
+            amd_counter_mask, amd_extra_resource, intel_counter_mask, intel_extra_resource,
+            ExtraResource,
         };
-        let (lacking, counters) = match self.vendor {
+        let (lacking, general_counter_mask) = match self.vendor {
             Some(Vendor::Intel) => (
-                intel_missing_resource(self.family, self.model, code.select),
+                intel_extra_resource(self.family, self.model, code.select),
                 intel_counter_mask(self.family, self.model, code.select),
             ),
             Some(Vendor::Amd) => (
-                amd_missing_resource(self.family, code.select),
+                amd_extra_resource(self.family, code.select),
                 amd_counter_mask(self.family, code.select),
             ),
             None => (None, u64::MAX),
         };
         match lacking {
-            Some(MissingResource::Register(name)) => Err(format!(
+            Some(ExtraResource::Register(name)) => Err(format!(
                 "it needs a second register, {name}, which is not programmed"
             )),
-            Some(MissingResource::Merge) => {
+            Some(ExtraResource::Merge) => {
                 Err("it needs two counters merged into one, which is not programmed".to_owned())
             }
             None if code.is_fixed_only && code.fixed_counter.is_none() => Err(
                 "no fixed counter has its code, and general counters do not count event number 0"
                     .to_owned(),
             ),
-            None if counters == 0 => Err("no counter of a core can count it".to_owned()),
-            None => Ok(EventCode { counters, ..code }),
+            None if general_counter_mask == 0 => {
+                Err("no counter of a core can count it".to_owned())
+            }
+            None => Ok(EventCode {
+                general_counter_mask,
+                ..code
+            }),
         }
     }
 
@@ -455,7 +462,7 @@ pub mod tests {
             }
         }
         MachineProperties {
-            map: RegisterMap::parse(&text),
+            register_map: RegisterMap::parse(&text),
             vendor: Some(vendor),
             family: 0x17,
             model: 0,

@@ -18,7 +18,7 @@
 //! | `counting.rs` | the contexts of a run: creation, attach, reading |
 //! | `estimate.rs` | scaling and error bars for events that counted part of the time |
 //! | `command.rs`, `process.rs` | starts a command, follows its children (ptrace, unsafe) |
-//! | `beside.rs` | runs a command beside a count of other threads or of CPUs |
+//! | `side_command.rs` | runs a command beside a count of other threads or of CPUs |
 //! | `monitored_processes.rs` | processes of `-p` that continue without a context |
 //! | `failure.rs` | messages of failed system calls, with advice |
 //! | `event_loop.rs`, `interval.rs` | one wait for children, signals and files; the timer of `-I` |
@@ -27,7 +27,6 @@
 
 mod architectural_events;
 pub mod assign;
-pub mod beside;
 pub mod command;
 pub mod counting;
 mod derived;
@@ -45,6 +44,7 @@ mod process;
 mod report;
 mod row;
 pub mod short_counts;
+pub mod side_command;
 mod target;
 pub mod throttling;
 
@@ -55,7 +55,6 @@ use std::process::{ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
 use assign::{assign_events_to_registers, assign_events_to_sets, EventPlacement, RegisterPlan};
-use beside::SideCommand;
 use command::FollowedCommand;
 use counting::{CascadeThreshold, CountingContexts, DEFAULT_EVENT_SET_TIMEOUT_NS};
 use estimate::CountSums;
@@ -66,6 +65,7 @@ use perfmon::Scope;
 pub use process::is_signal_ignored;
 use report::StatReport;
 use rustix::thread::gettid;
+use side_command::SideCommand;
 use target::report_title;
 
 use crate::cli::StatArgs;
@@ -110,10 +110,9 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
             .unzip(),
     };
     let clock = find_clock_pmd(&machine, scope);
-    let plan =
-        assign_events_to_sets(&events, &groups, &machine.map).map_err(|(group, event)| {
-            groups::group_too_large_failure(&events, &groups, group, event)
-        })?;
+    let plan = assign_events_to_sets(&events, &groups, &machine.register_map).map_err(
+        |(group, event)| groups::group_too_large_failure(&events, &groups, group, event),
+    )?;
     let threshold = match &args.cascade {
         Some(word) => Some(parse_cascade_threshold(word, &machine, device)?),
         None => None,
@@ -129,7 +128,7 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
     print_uncountable_events(&events, &plan, &machine, args.verbose);
     let config = config_of(&plan);
     let out = match file {
-        Some(_) => Out::open_stream(file)?,
+        Some(_) => Out::open_in_place(file)?,
         None => Out::stderr(),
     };
     let mut report = StatReport::new(
@@ -173,7 +172,7 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
         let throttled = group
             .read_total_throttling()
             .trying_to(READ_COUNTS_ACTION)?;
-        if !throttled.is_none() {
+        if !throttled.is_zero() {
             message!("pfc: the event of --cascade was {throttled}; its count is complete");
         }
         counts_of_runs.push(counts);
@@ -185,7 +184,7 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
             // A later run may monitor the new program of a process.
             is_complete &= session
                 .target
-                .report_unmonitored_processes(|thread| group.has_thread_exited(thread));
+                .report_unless_all_monitored(|thread| group.has_thread_exited(thread));
             break;
         }
     }
@@ -234,7 +233,7 @@ fn parse_cascade_threshold(
     }
     let event = machine.resolve_event_name(name, device)?;
     let reason = event.missing_reason.clone();
-    let plan = assign_events_to_registers(&[event], &machine.map);
+    let plan = assign_events_to_registers(&[event], &machine.register_map);
     match plan.placements.first() {
         Some(EventPlacement::Pmd(pmd)) => Ok(CascadeThreshold {
             pmc_values: plan.pmc_values,
@@ -257,7 +256,7 @@ fn find_clock_pmd(machine: &MachineProperties, scope: Scope) -> Option<u16> {
         Scope::Thread => perfmon::TASK_CLOCK_PMD,
         Scope::System => perfmon::CPU_CLOCK_PMD,
     };
-    machine.map.pmd(number).map(|r| r.number)
+    machine.register_map.pmd(number).map(|r| r.number)
 }
 
 /// Returns the plan if its registers are available, which is tested by attaching a context to this
@@ -319,7 +318,7 @@ fn print_uncountable_events(
         );
     }
     print_uncountable_event_reasons(&explained, verbose);
-    if !unavailable.is_empty() && machine.map.pmd(perfmon::CPU_CLOCK_PMD).is_some() {
+    if !unavailable.is_empty() && machine.register_map.pmd(perfmon::CPU_CLOCK_PMD).is_some() {
         message!("pfc: some of these events exist for threads only; drop -a and -C to count them");
     } else if !unavailable.is_empty() {
         message!("pfc: no software events are available; load them: modprobe pfm_soft");

@@ -53,7 +53,7 @@ impl MonitoredProcesses {
     /// Prints a message for each process that continues although all its threads with a context
     /// have exited. Returns true if there is no such process. `has_exited` returns true for a
     /// thread whose context has ended because the thread has exited.
-    pub fn report_unmonitored(&self, has_exited: impl Fn(u32) -> bool) -> bool {
+    pub fn report_unless_all_monitored(&self, has_exited: impl Fn(u32) -> bool) -> bool {
         let unmonitored = self.find_unmonitored(has_exited);
         for pid in &unmonitored {
             message!("pfc: process {pid} continues, but pfc monitors none of its threads any more: all threads that existed when pfc was started have exited, or a later thread has executed a program; start pfc again to monitor the process");
@@ -139,7 +139,7 @@ mod tests {
         for child in &mut children {
             child.wait().expect("an exit status");
         }
-        assert!(processes.report_unmonitored(|_| true));
+        assert!(processes.report_unless_all_monitored(|_| true));
     }
 
     #[test]

@@ -91,7 +91,7 @@ impl<'a> ReportRow<'a> {
             ));
         }
         let line = line.trim_end();
-        match self.missing_count_causes.is_none() {
+        match self.missing_count_causes.is_empty() {
             true => line.to_owned(),
             false => format!("{line}  (short)"),
         }
@@ -137,11 +137,11 @@ impl<'a> ReportRow<'a> {
         }
         // pfc appends fields that perf does not have: the half length of the error bar, and the
         // causes for which counts are missing.
-        if self.error_bar.is_some() || !self.missing_count_causes.is_none() {
+        if self.error_bar.is_some() || !self.missing_count_causes.is_empty() {
             let error = self.error_bar.flatten();
             fields.push(error.map_or_else(String::new, |e| self.format_in_unit(e)));
         }
-        if !self.missing_count_causes.is_none() {
+        if !self.missing_count_causes.is_empty() {
             fields.push(self.missing_count_causes.names().join("+"));
         }
         fields.join(separator)
@@ -173,7 +173,7 @@ impl<'a> ReportRow<'a> {
             line["metric-value"] = format!("{value:.6}").into();
             line["metric-unit"] = unit.clone().into();
         }
-        if !self.missing_count_causes.is_none() {
+        if !self.missing_count_causes.is_empty() {
             line["short"] = self.missing_count_causes.names().into();
         }
         visible::escape_json(&line.to_string()).into_owned()

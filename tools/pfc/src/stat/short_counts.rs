@@ -77,7 +77,7 @@ impl MissingCountCauses {
         }
     }
 
-    pub fn is_none(self) -> bool {
+    pub fn is_empty(self) -> bool {
         self == Self::NONE
     }
 
@@ -112,7 +112,7 @@ pub struct IncompleteTargets {
 
 impl IncompleteTargets {
     pub fn add(&mut self, target: u32, causes: MissingCountCauses) {
-        if !causes.is_none() {
+        if !causes.is_empty() {
             let causes_of_target = self.causes_by_target.entry(target).or_default();
             *causes_of_target = causes_of_target.union(causes);
         }
@@ -216,7 +216,7 @@ mod tests {
                 ..Status::default()
             })
         };
-        assert!(causes(status::STARTED, 0).is_none());
+        assert!(causes(status::STARTED, 0).is_empty());
         assert_eq!(causes(status::STARTED, 1), Causes::PAUSED_ON_UNSUITABLE_CPU);
         assert_eq!(
             causes(status::ELSEWHERE, 0),

@@ -22,7 +22,7 @@ impl Throttling {
         self.suspended_ns = self.suspended_ns.saturating_add(status.throttled);
     }
 
-    pub fn is_none(&self) -> bool {
+    pub fn is_zero(&self) -> bool {
         self.nr_throttles == 0
     }
 
@@ -63,7 +63,7 @@ mod tests {
             ..Status::default()
         };
         let mut all = Throttling::default();
-        assert!(all.is_none());
+        assert!(all.is_zero());
         all.add(&status(1, 1_500_000));
         assert_eq!(all.to_string(), "throttled 1 time, for 1.500 ms");
         let before = all;

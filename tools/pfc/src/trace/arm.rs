@@ -37,7 +37,7 @@ const DETACH_POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Announces the device `/dev/perftrace` to running programs. A program that started before the
 /// device existed attaches to the device at the program's next event.
 pub fn announce_device() -> Result<(), Failure> {
-    Device::open()?.resume()?;
+    Device::open()?.resume_tracing()?;
     announce_in_wake_file(&open_wake_file()?)
 }
 

@@ -17,7 +17,7 @@ use crate::trace::args::TraceConfigArgs;
 use crate::trace::arm;
 
 /// Maximum number of markers that the warning lists if no marker matches the user's globs.
-const MAX_SHOWN_NAMES: usize = 12;
+const MAX_SHOWN_MARKERS: usize = 12;
 
 /// Creates the trace. Prints a warning if no running program has a marker that matches the globs of
 /// the trace.
@@ -30,12 +30,12 @@ pub fn create_trace(name: &str, config: &TraceConfigArgs, flags: u32) -> Result<
         name: name.to_owned(),
         markers: config.joined_marker_globs()?,
         flags: flags | config.trace_flags(),
-        bytes: config.size.unwrap_or(0),
+        buffer_bytes: config.size.unwrap_or(0),
         wait_ms: config.blocking_timeout.unwrap_or(0),
         filter,
     };
     load_and_announce_module();
-    let trace = Device::open()?.create(&recipe)?;
+    let trace = Device::open()?.create_trace(&recipe)?;
     if config.kernel.is_empty() {
         if let Some(globs) = globs_of_program_markers(&config.events) {
             warn_if_no_marker_matches(&globs);
@@ -128,10 +128,10 @@ fn no_marker_matches_message(
     };
     let listed: Vec<&str> = names
         .iter()
-        .take(MAX_SHOWN_NAMES)
+        .take(MAX_SHOWN_MARKERS)
         .map(String::as_str)
         .collect();
-    let more = match names.len().saturating_sub(MAX_SHOWN_NAMES) {
+    let more = match names.len().saturating_sub(MAX_SHOWN_MARKERS) {
         0 if is_complete => String::new(),
         0 => " and more".to_owned(),
         n => format!(" and {n} more (pfc trace list --markers)"),

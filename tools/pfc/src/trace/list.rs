@@ -62,7 +62,7 @@ fn build_trace_table(traces: &[TraceInfo]) -> Table {
 
 /// Returns the time at which the trace was created, in nanoseconds since 1970.
 fn created_realtime_ns(info: &TraceInfo) -> u64 {
-    Clock::new(info).realtime(info.began)
+    Clock::new(info).realtime_ns(info.began)
 }
 
 fn mode_names(info: &TraceInfo) -> Vec<&'static str> {

@@ -45,7 +45,7 @@ pub fn run(args: &TraceArgs, file: Option<&Path>) -> Result<ExitCode, Failure> {
         TraceCommand::Snapshot(args) => write_trace_snapshot(args, file)?,
         TraceCommand::Live(args) => show_live_events(args, file)?,
         TraceCommand::List(args) => {
-            let mut out = Out::open(file)?;
+            let mut out = Out::open_atomic(file)?;
             list::run(args, &mut out)?;
             out.finish()?;
         }

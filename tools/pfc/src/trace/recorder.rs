@@ -11,8 +11,8 @@ use perftrace_reader::{Reader, Source, Trace};
 
 use crate::error::{Failure, TryingTo};
 use crate::message;
-use crate::stat::beside::SideCommand;
 use crate::stat::event_loop::{EventLoop, WakeReason};
+use crate::stat::side_command::SideCommand;
 use crate::trace::sink::TraceSink;
 use crate::trace::summary;
 
@@ -174,7 +174,7 @@ impl TraceRecorder {
             .filter(|t| t.elapsed() >= PROGRESS_MESSAGE_INTERVAL)
         {
             *last = Instant::now();
-            let bytes = self.sink.output.bytes();
+            let bytes = self.sink.output.bytes_written();
             message::print_progress(&summary::progress_message(&self.reader.totals(), bytes));
         }
     }

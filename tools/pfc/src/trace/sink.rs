@@ -113,23 +113,23 @@ impl TraceSink {
     pub fn finish(&mut self, result: Result<(), Failure>) -> Result<(), Failure> {
         let finished = self.output.finish().map_err(Error::Write);
         let result = result.and(finished.map_err(|e| self.to_failure(e)));
-        match (self.check_present(), result) {
+        match (self.check_not_removed(), result) {
             (Err(error), Ok(()) | Err(Failure::Create(..))) => {
                 Err(self.to_failure(Error::Write(error)))
             }
             (_, Err(Failure::Create(path, error))) => {
                 if self.format == OutputFormat::Text {
                     // If the file cannot be truncated, it keeps the incomplete line at its end.
-                    let _ = self.truncate_file(self.output.bytes());
+                    let _ = self.truncate_file(self.output.bytes_written());
                 }
                 Err(Failure::Incomplete {
                     path,
                     error,
-                    kept: match self.output.events() {
+                    kept: match self.output.nr_events_written() {
                         0 => None,
                         n => Some(format!(
                             "{n} events, {}",
-                            format_byte_size(self.output.bytes())
+                            format_byte_size(self.output.bytes_written())
                         )),
                     },
                 })
@@ -139,19 +139,19 @@ impl TraceSink {
     }
 
     /// Returns an error if the output was removed after [`Self::begin_trace`].
-    pub fn check_present(&self) -> io::Result<()> {
+    pub fn check_not_removed(&self) -> io::Result<()> {
         match &self.destination {
             TraceDestination::Stdout => Ok(()),
-            TraceDestination::File(file) => file.check_present(),
-            TraceDestination::Directory(directory) => directory.check_present(),
+            TraceDestination::File(file) => file.check_not_removed(),
+            TraceDestination::Directory(directory) => directory.check_not_removed(),
         }
     }
 
     /// Cuts the output file off after `bytes` bytes, if it is a regular file.
     fn truncate_file(&self, bytes: u64) -> io::Result<()> {
         match &self.destination {
-            TraceDestination::File(file) if file.unbuffered().metadata()?.is_file() => {
-                file.unbuffered().set_len(bytes)
+            TraceDestination::File(file) if file.unbuffered_file().metadata()?.is_file() => {
+                file.unbuffered_file().set_len(bytes)
             }
             _ => Ok(()),
         }
@@ -167,7 +167,7 @@ impl TraceSink {
     pub fn discard_empty_output(self) {
         // A file that has not replaced the older file is removed when it is dropped.
         if let TraceDestination::Directory(directory) = self.destination {
-            directory.discard();
+            directory.discard_empty_trace();
         }
     }
 }
@@ -180,7 +180,7 @@ fn create_output(
     let output: Box<dyn Output> = match (format, path) {
         (OutputFormat::Ctf, Some(path)) => {
             let directory = RecordingDirectory::create(path)?;
-            return match CtfOutput::create_in(directory.try_clone()?, &about) {
+            return match CtfOutput::create_in(directory.try_clone_fd()?, &about) {
                 Ok(output) => Ok((Box::new(output), TraceDestination::Directory(directory))),
                 Err(error) => {
                     directory.remove_if_empty();
@@ -191,7 +191,7 @@ fn create_output(
         (OutputFormat::Ctf, None) => return Err(ErrorKind::InvalidInput.into()),
         (_, Some(path)) => {
             let file = AtomicFile::create_recording(path)?;
-            let writer = file.unbuffered().try_clone()?;
+            let writer = file.unbuffered_file().try_clone()?;
             let output: Box<dyn Output> = match format {
                 OutputFormat::Perfetto => Box::new(PerfettoOutput::new(writer, about)?),
                 _ => Box::new(TextOutput::new(writer, about.clock, false)),
@@ -206,7 +206,7 @@ fn create_output(
         (OutputFormat::Text, None) => {
             check_stdout_open()?;
             let has_colour =
-                stdout().is_terminal() && Out::open_stream(None).is_ok_and(|o| o.is_coloured());
+                stdout().is_terminal() && Out::open_in_place(None).is_ok_and(|o| o.is_coloured());
             let to: Box<dyn Write> = Box::new(stdout());
             Box::new(TextOutput::new(to, about.clock, has_colour))
         }

@@ -12,7 +12,7 @@ use crate::units::format_byte_size;
 pub fn progress_message(totals: &ReadTotals, bytes: u64) -> String {
     format!(
         "[ pfc trace: {} events, {} lost, {} so far; Ctrl-C stops ]",
-        totals.events,
+        totals.nr_events,
         totals.lost,
         format_byte_size(bytes)
     )
@@ -20,11 +20,11 @@ pub fn progress_message(totals: &ReadTotals, bytes: u64) -> String {
 
 /// Prints the summary at the end of a recording.
 pub fn print_summary(totals: &ReadTotals, info: &TraceInfo, sink: &TraceSink) {
-    if let Some(path) = sink.path().filter(|_| sink.check_present().is_ok()) {
+    if let Some(path) = sink.path().filter(|_| sink.check_not_removed().is_ok()) {
         message!(
             "[ pfc trace: {} events, {} in {} ]",
-            sink.output.events(),
-            format_byte_size(sink.output.bytes()),
+            sink.output.nr_events_written(),
+            format_byte_size(sink.output.bytes_written()),
             visible::escape_path(path)
         );
     }
@@ -38,12 +38,12 @@ fn missing_event_messages(totals: &ReadTotals, info: &TraceInfo) -> Vec<String> 
     // The kernel's count of lost events may be larger than the reader's count: the reader gets the
     // count of a buffer only when it reads the buffer.
     let lost = totals.lost.max(info.lost);
-    let cut = totals.cut.saturating_add(info.cut);
+    let cut = totals.invalid_bytes.saturating_add(info.cut);
     let lines = [
         (lost, "events were lost because buffers were full; use a larger buffer (-s), fewer events (-e, -f) or --wait"),
         (cut, "bytes were invalid and were skipped; a program has overwritten its buffer"),
-        (totals.over_class_limit, "events were dropped because the programs of one user have more than 16,384 different markers, or those of all users more than 65,536; select fewer markers (-e)"),
-        (totals.overwritten, "bytes of events were overwritten before they were read; create the flight recorder with larger buffers (-s) or fewer events (-e, -f)"),
+        (totals.nr_events_over_class_limit, "events were dropped because the programs of one user have more than 16,384 different markers, or those of all users more than 65,536; select fewer markers (-e)"),
+        (totals.overwritten_bytes, "bytes of events were overwritten before they were read; create the flight recorder with larger buffers (-s) or fewer events (-e, -f)"),
         (totals.impossible_times,
             "events had impossible times; they have the time of the event before"),
         (info.dropped, "ended processes were dropped before they were read, because there were too many"),
@@ -70,9 +70,9 @@ mod tests {
         assert!(missing_event_messages(&ReadTotals::default(), &TraceInfo::default()).is_empty());
         let totals = ReadTotals {
             lost: 3,
-            cut: 8,
-            over_class_limit: 9,
-            overwritten: 7,
+            invalid_bytes: 8,
+            nr_events_over_class_limit: 9,
+            overwritten_bytes: 7,
             impossible_times: 1,
             ..ReadTotals::default()
         };

@@ -30,7 +30,7 @@ pub fn instance_detail_lines(
         "number {}  {}  {}  {state}, incarnation {}",
         row.number,
         row.kind_name,
-        row.instance_unit.raw_unit_name(),
+        row.descriptor_unit.raw_unit_name(),
         row.incarnation
     )));
     let rate = row.rate_per_second.map_or("-".to_owned(), |rate| {
@@ -45,7 +45,7 @@ pub fn instance_detail_lines(
         row.value_unit.format_value(row.total)
     )));
     lines.push(Line::default());
-    if !row.buckets.is_empty() {
+    if !row.bucket_changes.is_empty() {
         add_histogram_bucket_lines(row, &mut lines, theme);
     } else {
         add_cpu_lines(row, cpus, width, &mut lines, theme);
@@ -65,7 +65,7 @@ fn add_cpu_lines(
     lines.push(bold_title_line(format!("{:>8}  {heading}", "CPU")));
     let cells: Vec<(String, String, i64)> = cpus
         .iter()
-        .zip(&row.per_cpu)
+        .zip(&row.interval_values_per_cpu)
         .map(|((cpu, on), value)| {
             let off = if *on { "" } else { " off" };
             (
@@ -79,7 +79,11 @@ fn add_cpu_lines(
     // `MAX_CPUS_WITH_BARS` CPUs, each line shows the values of several CPUs, without bars.
     const MAX_CPUS_WITH_BARS: usize = 16;
     if cells.len() <= MAX_CPUS_WITH_BARS {
-        let max = row.per_cpu.iter().map(|v| v.unsigned_abs()).max();
+        let max = row
+            .interval_values_per_cpu
+            .iter()
+            .map(|v| v.unsigned_abs())
+            .max();
         for (cpu, text, value) in &cells {
             let head = format!("{cpu:>8}  {text:>12}  ");
             lines.push(bar_line(
@@ -108,20 +112,20 @@ fn add_histogram_bucket_lines(row: &InstanceRow, lines: &mut Vec<Line<'static>>,
         "      from    to           in this interval".to_owned(),
     ));
     let is_nonzero = |n: &i64| *n != 0;
-    let first = row.buckets.iter().position(is_nonzero);
-    let last = row.buckets.iter().rposition(is_nonzero);
+    let first = row.bucket_changes.iter().position(is_nonzero);
+    let last = row.bucket_changes.iter().rposition(is_nonzero);
     let (Some(first), Some(last)) = (first, last) else {
         lines.push(Line::from("nothing in this interval"));
         return;
     };
-    let max = row.buckets.iter().map(|n| n.unsigned_abs()).max();
+    let max = row.bucket_changes.iter().map(|n| n.unsigned_abs()).max();
     for b in first..=last {
-        let n = row.buckets[b];
-        let (from, to) = histogram_bucket_bounds(b, row.buckets.len());
+        let n = row.bucket_changes[b];
+        let (from, to) = histogram_bucket_bounds(b, row.bucket_changes.len());
         let head = format!(
             "{:>10} .. {:<10} {n:>8}  ",
-            format_bound_or_blank(row.instance_unit, from),
-            format_bound_or_blank(row.instance_unit, to)
+            format_bound_or_blank(row.descriptor_unit, from),
+            format_bound_or_blank(row.descriptor_unit, to)
         );
         lines.push(bar_line(head, n.unsigned_abs(), max.unwrap_or(0), theme));
     }

@@ -18,8 +18,8 @@ pub struct IntervalFrame {
     pub realtime_ns: u64,
     /// Measured length of the interval in seconds; 0 in the empty frame before the first snapshot.
     pub interval_seconds: f64,
-    /// The numbers of the CPUs, in the order of [`InstanceRow::per_cpu`], each with `true` if the
-    /// CPU is online.
+    /// The numbers of the CPUs, in the order of [`InstanceRow::interval_values_per_cpu`], each with
+    /// `true` if the CPU is online.
     pub cpus: Vec<(u32, bool)>,
     /// True if, for each CPU, the values were read at a time when the CPU did not update a counter.
     pub is_consistent: bool,
@@ -37,9 +37,9 @@ pub struct InstanceRow {
     pub kind: Kind,
     pub kind_name: std::borrow::Cow<'static, str>,
     pub value_unit: ScaledUnit,
-    /// The unit of a histogram's bucket bounds. If the instance is not a histogram, `instance_unit`
-    /// is the same as `value_unit`.
-    pub instance_unit: ScaledUnit,
+    /// The unit of a histogram's bucket bounds. If the instance is not a histogram,
+    /// `descriptor_unit` is the same as `value_unit`.
+    pub descriptor_unit: ScaledUnit,
     pub is_live: bool,
     pub incarnation: u32,
     pub change_start: DeltaStart,
@@ -48,17 +48,17 @@ pub struct InstanceRow {
     pub rate_per_second: Option<f64>,
     pub total: i64,
     /// The change on each CPU in the interval; for gauges and peaks, the value on each CPU.
-    pub per_cpu: Vec<i64>,
+    pub interval_values_per_cpu: Vec<i64>,
     /// The change of each bucket in the interval. The vector is empty if the instance is not a
     /// histogram.
-    pub buckets: Vec<i64>,
+    pub bucket_changes: Vec<i64>,
 }
 
 impl InstanceRow {
     fn new(change: &Change<'_>) -> Self {
         let instance = change.instance();
         let level = matches!(instance.kind, Kind::Gauge | Kind::Peak);
-        let per_cpu = if level {
+        let interval_values_per_cpu = if level {
             change.after().per_cpu().map(|(_, s)| s[0]).collect()
         } else {
             change.per_cpu().into_iter().map(|(_, v)| v).collect()
@@ -70,15 +70,15 @@ impl InstanceRow {
             kind: instance.kind,
             kind_name: instance.kind_name(),
             value_unit: ScaledUnit::of_instance_value(instance),
-            instance_unit: ScaledUnit::of_instance_descriptor(instance),
+            descriptor_unit: ScaledUnit::of_instance_descriptor(instance),
             is_live: instance.state == InstanceState::Live,
             incarnation: instance.incarnation,
-            change_start: change.since(),
+            change_start: change.delta_start(),
             rate_per_second: change.rate(),
             total: change.after().total(),
-            per_cpu,
-            buckets: match instance.is_histogram() {
-                true => change.combined(),
+            interval_values_per_cpu,
+            bucket_changes: match instance.is_histogram() {
+                true => change.combined_deltas(),
                 false => Vec::new(),
             },
         }
@@ -139,12 +139,12 @@ impl CounterSampler {
             cpus: now
                 .cpus()
                 .iter()
-                .map(|cpu| (*cpu, now.online().contains(cpu)))
+                .map(|cpu| (*cpu, now.online_cpus().contains(cpu)))
                 .collect(),
             is_consistent: now.stamp().consistent,
             was_reloaded: reloaded,
             rows: now
-                .since(&self.last_snapshot)
+                .changes_since(&self.last_snapshot)
                 .map(|change| InstanceRow::new(&change))
                 .collect(),
         };

@@ -235,7 +235,7 @@ fn instance_row_line(
         name = columns.name_cells,
     );
     let online: Vec<bool> = app.frame.cpus.iter().map(|(_, on)| *on).collect();
-    let width = fit_cpu_bars(row.per_cpu.len(), columns.bar_cells);
+    let width = fit_cpu_bars(row.interval_values_per_cpu.len(), columns.bar_cells);
     let bar_style = if row.is_live {
         theme.bar_style()
     } else {
@@ -243,7 +243,10 @@ fn instance_row_line(
     };
     let line = Line::from(vec![
         Span::styled(text, style),
-        Span::styled(draw_cpu_bars(&row.per_cpu, &online, width), bar_style),
+        Span::styled(
+            draw_cpu_bars(&row.interval_values_per_cpu, &online, width),
+            bar_style,
+        ),
     ]);
     if Some(row.number) == app.selected_instance_number {
         let all =

@@ -18,15 +18,15 @@ fn task_with_values(values: [u64; NR_VALUES]) -> Task {
 #[test]
 fn r4_2_user_system_and_interrupt_times_are_apart() {
     let task = task_with_values([1000, 300, 50, 0, 0, 0, 0, 0, 7, 3, 0]);
-    assert_eq!((task.user(), task.system()), (700, 300));
-    assert_eq!((task.interrupts(), task.total()), (50, 1000));
+    assert_eq!((task.user_ticks(), task.system_ticks()), (700, 300));
+    assert_eq!((task.interrupt_ticks(), task.cpu_ticks()), (50, 1000));
 }
 
 #[test]
 fn r4_5_user_plus_system_is_the_total() {
     for (total, system) in [(0, 0), (5, 7), (7, 5), (u64::MAX, 1), (1, u64::MAX)] {
         let task = task_with_values([total, system, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(task.user() + task.system(), task.total());
+        assert_eq!(task.user_ticks() + task.system_ticks(), task.cpu_ticks());
     }
 }
 
@@ -82,7 +82,7 @@ fn r4_5_histogram_increments_exclude_counts_from_before_it_was_off() {
     now.latencies = [1004, 6, 0, 0, 0, 0, 0, 7];
     // The histogram was on, off at the first read, and on again at the second read.
     now.flags = TASK_LATENCIES;
-    let increments = now.since(Some(&before));
+    let increments = now.increments_since(Some(&before));
     assert_eq!(increments.latencies, [4, 6, 0, 0, 0, 0, 0, 0]);
     assert_eq!(increments.wakeups(), 10);
 }
@@ -103,13 +103,13 @@ fn r4_6_ticks_are_converted_to_microseconds() {
 
 #[test]
 fn r4_5_increments_wrap_at_2_to_the_64() {
-    assert_eq!(count_increment(5, 3), 2);
-    assert_eq!(count_increment(2, u64::MAX - 1), 4);
-    assert_eq!(count_increment(3, 5), 0, "it was read while it changed");
+    assert_eq!(increment_of_count(5, 3), 2);
+    assert_eq!(increment_of_count(2, u64::MAX - 1), 4);
+    assert_eq!(increment_of_count(3, 5), 0, "it was read while it changed");
     let before = task_with_values([u64::MAX; NR_VALUES]);
     let mut now = task_with_values([9; NR_VALUES]);
     now.counted += 100;
-    let increments = now.since(Some(&before));
+    let increments = now.increments_since(Some(&before));
     assert_eq!(increments.values, [10; NR_VALUES]);
     assert_eq!(increments.counted, 100);
 }
@@ -118,13 +118,13 @@ fn r4_5_increments_wrap_at_2_to_the_64() {
 fn r4_5_restarted_task_has_increments_from_0() {
     let before = task_with_values([50; NR_VALUES]);
     let mut now = task_with_values([60; NR_VALUES]);
-    assert_eq!(now.since(Some(&before)).values, [10; NR_VALUES]);
-    assert_eq!(now.since(None).values, [60; NR_VALUES]);
+    assert_eq!(now.increments_since(Some(&before)).values, [10; NR_VALUES]);
+    assert_eq!(now.increments_since(None).values, [60; NR_VALUES]);
     now.began = 2;
-    assert_eq!(now.since(Some(&before)).values, [60; NR_VALUES]);
+    assert_eq!(now.increments_since(Some(&before)).values, [60; NR_VALUES]);
     now.began = 1;
     now.counted -= 1;
-    assert_eq!(now.since(Some(&before)).values, [60; NR_VALUES]);
+    assert_eq!(now.increments_since(Some(&before)).values, [60; NR_VALUES]);
 }
 
 #[test]
@@ -173,13 +173,13 @@ fn r4_9_sum_of_cpus_adds_each_value() {
     for (n, value) in cpu.values.iter_mut().enumerate() {
         *value = n as u64;
     }
-    assert_eq!(cpu.total(), 1 + 2 + 3);
+    assert_eq!(cpu.total_ticks(), 1 + 2 + 3);
     assert_eq!(cpu.get(CpuValue::Softirq), 6);
     assert_eq!(Cpu::sum(&[cpu, cpu]).get(CpuValue::NetRxCount), 34);
-    assert_eq!(Cpu::sum(&[cpu, cpu]).since(&cpu), cpu);
+    assert_eq!(Cpu::sum(&[cpu, cpu]).increments_since(&cpu), cpu);
     let full = Cpu {
         values: [u64::MAX; NR_CPU_VALUES],
     };
-    assert_eq!(full.total(), u64::MAX);
+    assert_eq!(full.total_ticks(), u64::MAX);
     assert_eq!(Cpu::sum(&[full, cpu]), full);
 }

@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use protocols::filter::{
-    Step, OP_ANY, OP_EQ, OP_FLOAT, OP_GLOB, OP_GT, OP_LE, OP_LT, OP_MASK, OP_NE, OP_SIGNED,
+    Step, OP_ANY, OP_CODE_MASK, OP_EQ, OP_FLOAT, OP_GLOB, OP_GT, OP_LE, OP_LT, OP_NE, OP_SIGNED,
     STEP_ACCEPT, STEP_REJECT,
 };
 
@@ -82,9 +82,9 @@ pub const GLOB_PATTERNS: [&str; 5] = ["*", "a*b", "?a*", "\\*", "a[b]"];
 pub fn naive_step(step: &Step, actual: Option<&FieldValue>) -> bool {
     let compare = |order: Option<std::cmp::Ordering>| {
         let Some(order) = order else {
-            return step.op & OP_MASK == OP_NE;
+            return step.op & OP_CODE_MASK == OP_NE;
         };
-        match step.op & OP_MASK {
+        match step.op & OP_CODE_MASK {
             OP_EQ => order.is_eq(),
             OP_NE => order.is_ne(),
             OP_LT => order.is_lt(),
@@ -105,13 +105,13 @@ pub fn naive_step(step: &Step, actual: Option<&FieldValue>) -> bool {
             }
         }
         Some(_) if step.op == OP_GLOB => false,
-        Some(FieldValue::Real(_)) if step.op & OP_MASK == OP_ANY => false,
+        Some(FieldValue::Real(_)) if step.op & OP_CODE_MASK == OP_ANY => false,
         Some(FieldValue::Integer(value)) if step.op & OP_FLOAT == 0 => {
             let constant = match step.op & OP_SIGNED {
                 0 => i128::from(step.value),
                 _ => i128::from(step.value as i64),
             };
-            match step.op & OP_MASK {
+            match step.op & OP_CODE_MASK {
                 OP_ANY => value & constant & i128::from(u64::MAX) != 0,
                 _ => compare(Some(value.cmp(&constant))),
             }

@@ -65,7 +65,7 @@ impl MetricValueSource {
         let values: Vec<i64> = match (self.kind, reading) {
             (MetricValueKind::Time, _) => return vec![stamp.realtime_ns],
             (MetricValueKind::Generation, _) => return vec![stamp.generation],
-            (MetricValueKind::All, Some(reading)) => reading.combined(),
+            (MetricValueKind::All, Some(reading)) => reading.combined_values(),
             (MetricValueKind::PerCpu, Some(reading)) => per_cpu_values(&reading),
             (_, None) => Vec::new(),
         };
@@ -118,7 +118,7 @@ pub fn plan_mmv_files(name: &str, snapshot: &Snapshot, sum: bool) -> Vec<MmvFile
             let indom = match kind {
                 MetricValueKind::PerCpu if sum || is_histogram => continue,
                 MetricValueKind::PerCpu => Some(cpus.clone()),
-                _ => is_histogram.then(|| make_bucket_indom(instance.slots)),
+                _ => is_histogram.then(|| make_bucket_indom(instance.nr_slots)),
             };
             let width = indom.as_ref().map_or(1, |i| i.instances.len());
             let cluster = base + instance.number / ITEMS_PER_CLUSTER;

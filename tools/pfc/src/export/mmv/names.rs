@@ -140,7 +140,7 @@ mod tests {
             unknown_kind: None,
             unit: Unit::Events,
             exponent: 0,
-            slots: 1,
+            nr_slots: 1,
             incarnation: 1,
             state: InstanceState::Live,
             created_ns: 0,

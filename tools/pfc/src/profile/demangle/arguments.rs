@@ -20,7 +20,7 @@ impl CppNameParser<'_> {
         }
         let blank = if left.ends_with('<') { " " } else { "" };
         let left = self.limits.join(&[&left, &name.right, blank, &text])?;
-        Some(TwoPartText::name(&left, &name.last_component))
+        Some(TwoPartText::from_name(&left, &name.last_component))
     }
 
     /// Replaces the placeholders in `text`, the type of a conversion operator. Each placeholder

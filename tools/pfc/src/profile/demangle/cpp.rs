@@ -281,7 +281,7 @@ impl<'a> CppNameParser<'a> {
                 let std = if self.skip_prefix("St") { "std::" } else { "" };
                 let component = self.read_name_component("")?;
                 let text = self.limits.join(&[std, &component.text])?;
-                let text = TwoPartText::name(&text, &component.text_without_abi_tags);
+                let text = TwoPartText::from_name(&text, &component.text_without_abi_tags);
                 if self.peek_byte() == b'I' {
                     self.substitutions.push(text.clone());
                 }
@@ -325,7 +325,9 @@ impl<'a> CppNameParser<'a> {
                     let prefix = prefix.clone();
                     (self.append_template_arguments(&prefix, of_function)?, true)
                 }
-                (None, b'S') if self.skip_prefix("St") => (TwoPartText::name("std", "std"), false),
+                (None, b'S') if self.skip_prefix("St") => {
+                    (TwoPartText::from_name("std", "std"), false)
+                }
                 (None, b'S') => (self.read_substitution(true)?, false),
                 (None, b'T') => (self.read_template_parameter()?, true),
                 (None, b'D') if matches!(self.peek_byte_at(1), b't' | b'T') => {
@@ -345,7 +347,7 @@ impl<'a> CppNameParser<'a> {
                     let prefix = self.limits.join_two_parts(&prefix)?;
                     let text = self.limits.join(&[&prefix, sign, &component.text])?;
                     (
-                        TwoPartText::name(&text, &component.text_without_abi_tags),
+                        TwoPartText::from_name(&text, &component.text_without_abi_tags),
                         true,
                     )
                 }
@@ -479,7 +481,7 @@ impl<'a> CppNameParser<'a> {
             && bytes[9] == b'N';
         match is_anonymous {
             true => Some("(anonymous namespace)".to_owned()),
-            false => self.limits.join(&[&visible::decode(bytes)]),
+            false => self.limits.join(&[&visible::escape_invalid_utf8(bytes)]),
         }
     }
 

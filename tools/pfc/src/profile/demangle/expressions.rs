@@ -122,7 +122,7 @@ impl CppNameParser<'_> {
             [b'r', b'q' | b'Q'] => return self.read_requires_expression(),
             _ => {}
         }
-        let is_call = |(code, _): &&(&str, &str)| self.input_starts_with(code);
+        let is_call = |(code, _): &&(&str, &str)| self.is_code_next(code);
         if let Some((_, text)) = CALL_LIKE_OPERATORS_ON_TYPES.iter().find(is_call) {
             self.position += 2;
             let of = self.read_type_text()?;
@@ -255,7 +255,7 @@ impl CppNameParser<'_> {
         }
     }
 
-    fn input_starts_with(&self, code: &str) -> bool {
+    fn is_code_next(&self, code: &str) -> bool {
         let code = code.as_bytes();
         (self.peek_byte(), self.peek_byte_at(1)) == (code[0], code[1])
     }

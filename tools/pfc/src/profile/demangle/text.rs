@@ -43,7 +43,7 @@ impl TwoPartText {
         }
     }
 
-    pub fn name(text: &str, leaf: &str) -> Self {
+    pub fn from_name(text: &str, leaf: &str) -> Self {
         Self {
             left: text.into(),
             last_component: leaf.into(),

@@ -418,8 +418,8 @@ impl CppNameParser<'_> {
             let has_arguments = long.contains('<');
             let is_constructor = is_prefix && matches!(self.peek_byte(), b'C' | b'D');
             return match has_arguments && is_constructor {
-                true => Some(TwoPartText::name(&["std::", long].concat(), leaf)),
-                false => Some(TwoPartText::name(short, leaf)),
+                true => Some(TwoPartText::from_name(&["std::", long].concat(), leaf)),
+                false => Some(TwoPartText::from_name(short, leaf)),
             };
         }
         let mut index: usize = 0;

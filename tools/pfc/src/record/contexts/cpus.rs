@@ -21,7 +21,7 @@ impl SamplingContexts {
         let mut monitored = MonitoredCpus::new(cpus, samples_all);
         for cpu in cpus {
             match self.attach_context(*cpu) {
-                Err(_) if !is_cpu_online(*cpu) => monitored.detach(*cpu),
+                Err(_) if !is_cpu_online(*cpu) => monitored.mark_detached(*cpu),
                 done => done.map_err(|e| (*cpu, e))?,
             }
         }
@@ -45,7 +45,7 @@ impl SamplingContexts {
                     self.restart_errors_by_cpu.remove(&cpu);
                     self.monitored_cpus
                         .iter_mut()
-                        .for_each(|cpus| cpus.attach(cpu));
+                        .for_each(|cpus| cpus.mark_attached(cpu));
                 }
                 // The CPU may have gone offline before the context was attached. The next check for
                 // online CPUs tries again to attach a context to the CPU.
@@ -77,7 +77,7 @@ impl SamplingContexts {
         let id = self.config.sampling_pmds.first().map_or(0, |s| s.event_id);
         for gap in self.monitored_cpus.as_mut().map_or(Vec::new(), take) {
             *self.unsampled_time_by_cpu.entry(gap.cpu).or_default() += gap.duration();
-            for (is_start, time) in [(true, gap.start), (false, gap.end)] {
+            for (is_start, time) in [(true, gap.start_ns), (false, gap.end_ns)] {
                 let sample_id = SampleId {
                     pid: u32::MAX,
                     tid: u32::MAX,

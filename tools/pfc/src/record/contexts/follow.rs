@@ -16,7 +16,7 @@ use crate::stat::command::FollowedThreadHandler;
 impl FollowedThreadHandler for SamplingContexts {
     const STOP_THREADS_AT_EXIT: bool = true;
 
-    fn on_process_forked(&mut self, process: u32) {
+    fn on_command_forked(&mut self, process: u32) {
         // If the kernel refuses to open the perf events, /proc is read when the process calls exec.
         let time = monotonic_now_ns();
         if self.open_perf_task_events(Some(&[process])) {
@@ -106,7 +106,7 @@ impl SamplingContexts {
             .and_then(|()| self.start_context(thread));
         if let Err(error) = started {
             self.contexts_by_target.remove(&thread);
-            self.nr_failed_threads += 1;
+            self.nr_unsampled_threads += 1;
             self.first_thread_error.get_or_insert(error);
         }
     }

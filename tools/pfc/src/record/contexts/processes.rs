@@ -68,9 +68,9 @@ impl SamplingContexts {
     }
 
     /// Opens perf events on the CPUs that have come online since the last check.
-    pub(super) fn reopen_events_of_started_cpus(&mut self) {
+    pub(super) fn open_events_on_newly_online_cpus(&mut self) {
         if let Some(events) = &mut self.perf_task_events {
-            let cpus = events.take_cpus_needing_events();
+            let cpus = events.find_cpus_needing_events();
             self.reopen_events_on_cpus(&cpus);
         }
     }

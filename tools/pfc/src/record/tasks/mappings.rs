@@ -39,7 +39,7 @@ impl ProcessRecorder {
         let (read_at, start) = (monotonic_now_ns(), Instant::now());
         let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
         let read_time = start.elapsed();
-        self.record_mappings(pid, time, &maps, build_ids);
+        self.record_new_mappings_in_maps(pid, time, &maps, build_ids);
         if let Some(process) = self.processes.get_mut(&pid) {
             process.last_mappings_read = Some((read_at, read_time));
         }
@@ -47,7 +47,7 @@ impl ProcessRecorder {
 
     /// Records the mappings in `maps` that are not known yet. `maps` is the contents of the
     /// process's file /proc/PID/maps.
-    fn record_mappings(
+    fn record_new_mappings_in_maps(
         &mut self,
         pid: u32,
         time: u64,
@@ -162,7 +162,7 @@ mod tests {
             .processes
             .insert(pid, KnownProcess::new(b"a".to_vec(), 10));
         for (time, maps) in [(100, first_maps), (200, second_maps)] {
-            tasks.record_mappings(pid, time, maps.as_bytes(), &mut build_ids);
+            tasks.record_new_mappings_in_maps(pid, time, maps.as_bytes(), &mut build_ids);
             let process = tasks.processes.get_mut(&pid).expect("the process");
             process.last_mappings_read = Some((time, Duration::ZERO));
         }

@@ -53,7 +53,7 @@ impl SideCommand {
     }
 
     /// Returns the exit status of the command, or `None` if the command has not exited.
-    pub fn status(&mut self) -> Result<Option<ExitStatus>, Failure> {
+    pub fn try_wait(&mut self) -> Result<Option<ExitStatus>, Failure> {
         self.child.try_wait().trying_to(WAIT_FOR_COMMAND_ACTION)
     }
 
@@ -65,13 +65,13 @@ impl SideCommand {
         let signal = match wake {
             WakeReason::Interrupted => None,
             WakeReason::Terminated(signal) => Some(signal),
-            WakeReason::Child => return Ok(self.status()?.is_some()),
+            WakeReason::Child => return Ok(self.try_wait()?.is_some()),
             WakeReason::SwitchOutput
             | WakeReason::Resized
             | WakeReason::Ready
             | WakeReason::Timeout => return Ok(false),
         };
-        if self.status()?.is_some() {
+        if self.try_wait()?.is_some() {
             return Ok(true);
         }
         match (self.first_signal_at, signal) {
@@ -95,7 +95,7 @@ impl SideCommand {
     /// does.
     pub fn wait(&mut self, event_loop: &mut EventLoop) -> Result<ExitStatus, Failure> {
         loop {
-            if let Some(status) = self.status()? {
+            if let Some(status) = self.try_wait()? {
                 return Ok(status);
             }
             let until = Some(Instant::now() + EXIT_CHECK_INTERVAL);
@@ -162,7 +162,7 @@ mod tests {
             assert!(!command.handle_wake_reason(wake).expect("no error"));
         }
         // The two signals have arrived at the same time, so the command still runs.
-        assert_eq!(command.status().expect("no error"), None);
+        assert_eq!(command.try_wait().expect("no error"), None);
         command.first_signal_at = command
             .first_signal_at
             .and_then(|at| at.checked_sub(MIN_DELAY_BEFORE_KILL));
