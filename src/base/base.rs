@@ -20,7 +20,7 @@
 //! | `key` | a short text and a number that name an object of the kernel |
 //! | `lock` | raw spinlock, for the scheduler's probes and NMIs; mutexes in static variables |
 //! | `module` | this module, references to it, and requests to load other modules |
-//! | `notifier` | wakes readers from any context |
+//! | `notifier` | wait queues, which wake readers from any context |
 //! | `page` | a zeroed page that user space maps |
 //! | `power` | callbacks of suspend and resume |
 //! | `preempt` | the context of execution; preemption off |

@@ -130,12 +130,12 @@ impl FileOperations for NamesFile {
 }
 
 /// The two registered devices of the counter pages.
-pub(crate) struct Devices {
+pub(crate) struct CounterPageDevices {
     _names: Device,
     _counters: Device,
 }
 
-impl Devices {
+impl CounterPageDevices {
     /// Registers both devices. The registry of instances must be initialised.
     pub(crate) fn register() -> Result<Self> {
         Ok(Self {

@@ -59,7 +59,7 @@ module! {
 /// of perfcounters.ko is open and no dependent module is loaded, because each open file and each
 /// dependent module holds a reference to perfcounters.ko.
 struct PerfCounters {
-    _devices: device::Devices,
+    _devices: device::CounterPageDevices,
     _cpus: base::hotplug::HotplugRegistration<instances::Hotplug>,
     _user_accounts_file: base::account::UserAccountsFile,
     _stats: stats::FaultStats,
@@ -84,7 +84,7 @@ impl kernel::Module for PerfCounters {
             _procfs_mount: base::access::PrivateProcfsMount::mount()?,
             _cpus: base::hotplug::HotplugRegistration::register()?,
             _user_accounts_file: base::account::UserAccountsFile::create(),
-            _devices: device::Devices::register()?,
+            _devices: device::CounterPageDevices::register()?,
         };
         device::MODULE_READY.set();
         Ok(this)

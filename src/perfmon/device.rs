@@ -7,7 +7,7 @@
 
 #![expect(
     unsafe_code,
-    reason = "notifiers, user memory, and calls of C with mappings"
+    reason = "wait queues, user memory, and calls of C with mappings"
 )]
 
 use core::mem::{offset_of, size_of};

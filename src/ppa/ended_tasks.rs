@@ -20,7 +20,7 @@ use crate::task_record::TaskRecord;
 /// `ENDED_TASKS_WALK_POSITION` belong to the records of living tasks.
 pub(crate) const ENDED_TASKS_WALK_POSITION: u64 = 1 << 62;
 /// A reader whose walk position is at least `PASS_END_WALK_POSITION` reads the records of ended
-/// tasks. The reader's position minus `PASS_END_WALK_POSITION` is the number of a record: the
+/// tasks. The reader's walk position minus `PASS_END_WALK_POSITION` is the number of a record: the
 /// reader stops before this record. Records of tasks that end later are left for the reader's next
 /// pass, so that each pass ends.
 const PASS_END_WALK_POSITION: u64 = ENDED_TASKS_WALK_POSITION + 1;

@@ -13,15 +13,15 @@ use base::account::{MemoryCharge, ResourceCharge};
 use base::task::Pid;
 
 /// Memory for a child of fork(), allocated before the child exists and charged to the parent's
-/// user. `pid` and `leader_and_access` are those of the parent.
+/// user. `parent_pid` and `parent_leader_and_access` are those of the parent.
 pub(crate) struct ForkedChildMemory {
     pub(crate) markers: KVVec<Arc<RegisteredMarker>>,
     pub(crate) refs: KVVec<u32>,
     pub(crate) sorted_marker_numbers: KVVec<u16>,
     pub(crate) charge: MemoryCharge,
-    pub(crate) quota_charge: ResourceCharge,
-    pub(crate) pid: Pid,
-    pub(crate) leader_and_access: LiveProcess,
+    pub(crate) process_count_charge: ResourceCharge,
+    pub(crate) parent_pid: Pid,
+    pub(crate) parent_leader_and_access: LiveProcess,
 }
 
 impl ForkedChildMemory {
@@ -29,13 +29,13 @@ impl ForkedChildMemory {
     pub(crate) fn new((markers, bytes): (usize, usize)) -> Result<Self> {
         let alive = LiveProcess::new()?;
         Ok(Self {
-            quota_charge: count_process_of_caller()?,
+            process_count_charge: count_process_of_caller()?,
             charge: MemoryCharge::of_caller(bytes)?,
             markers: KVVec::with_capacity(markers, GFP_KERNEL_ACCOUNT)?,
             refs: KVVec::with_capacity(markers, GFP_KERNEL_ACCOUNT)?,
             sorted_marker_numbers: KVVec::with_capacity(markers, GFP_KERNEL_ACCOUNT)?,
-            pid: Pid::of_process(&alive.leader).ok_or(ESRCH)?,
-            leader_and_access: alive,
+            parent_pid: Pid::of_process(&alive.leader).ok_or(ESRCH)?,
+            parent_leader_and_access: alive,
         })
     }
 

@@ -4,7 +4,7 @@
 //! operations copy structures from and to user space, and call [`crate::trace_calls`] and
 //! [`crate::process_calls`].
 
-#![expect(unsafe_code, reason = "notifiers, and functions that C calls")]
+#![expect(unsafe_code, reason = "wait queues, and functions that C calls")]
 
 use core::mem::size_of;
 use core::pin::Pin;
@@ -193,7 +193,7 @@ impl FileOperations for DeviceFile {
         let Some(FileRole::Trace(held)) = role.as_deref() else {
             return bindings::POLLERR;
         };
-        // SAFETY: The file holds its `FileRole::Trace`, which holds the notifier of the trace.
+        // SAFETY: The file holds its `FileRole::Trace`, which holds the wait queue of the trace.
         unsafe { held.signal.reader_notifier().poll(file, table) };
         let mut events = 0;
         if held.signal.may_have_unread_data() {

@@ -87,9 +87,10 @@ pub(crate) struct Process {
     /// True for a child of fork() whose `identity`, `pid` and `leader_and_access` are those of its
     /// parent, because the child did not exist yet when they were recorded.
     pub(crate) has_parents_identity: bool,
-    /// The thread-group leader. `Tracing::choose_traces_keeping_ended` sets `leader_and_access` to
-    /// `None` when the process has ended: the leader's task, signals and credentials need more
-    /// memory than all other fields.
+    /// The thread-group leader, and its credentials and dumpability at the last permission check.
+    /// `Tracing::choose_traces_keeping_ended` sets `leader_and_access` to `None` when the process
+    /// has ended: the leader's task, signals and credentials need more memory than all other
+    /// fields.
     leader_and_access: Option<LiveProcess>,
     /// Bit mask of the slots whose traces the process is in.
     slot_mask: u32,
@@ -130,7 +131,7 @@ pub(crate) struct Process {
     charge: MemoryCharge,
     /// Counts the process in a user's quota of processes. After the process has ended, this user is
     /// the owner of the trace that keeps the process. `None` if the process will be dropped.
-    quota_charge: Option<ResourceCharge>,
+    process_count_charge: Option<ResourceCharge>,
 }
 
 impl Process {
@@ -140,7 +141,7 @@ impl Process {
     /// Creates the state of the calling process, or returns `ENOSPC`, `EDQUOT`, `ESRCH` or
     /// `ENOMEM`. May sleep.
     pub(crate) fn new(key: u64, mm: &Mm, mapping: InodeMapping, shared: bool) -> Result<Self> {
-        let quota_charge = count_process_of_caller()?;
+        let process_count_charge = count_process_of_caller()?;
         let awake = ProcessPages::new(key, None, trace_clock())?;
         let bytes = Self::BYTES_WITHOUT_MARKERS.wrapping_add(awake.pid.allocated_bytes());
         let charge = MemoryCharge::of_caller(bytes)?;
@@ -168,7 +169,7 @@ impl Process {
             sorted_marker_numbers: KVVec::new(),
             control: Some(awake.control),
             charge,
-            quota_charge: Some(quota_charge),
+            process_count_charge: Some(process_count_charge),
             marker_word_pages: awake.marker_word_pages,
             placeholder: Some(awake.placeholder),
         })
@@ -185,7 +186,7 @@ impl Process {
         let mut child = Self {
             key,
             identity: self.identity,
-            pid: room.pid,
+            pid: room.parent_pid,
             mm,
             mapping: self.mapping,
             can_join_shared: self.can_join_shared,
@@ -205,13 +206,13 @@ impl Process {
                 inherited => inherited,
             },
             has_parents_identity: true,
-            leader_and_access: Some(room.leader_and_access),
+            leader_and_access: Some(room.parent_leader_and_access),
             slot_mask: 0,
             mapped_slot_mask: 0,
             sorted_marker_numbers: room.sorted_marker_numbers,
             control: None,
             charge: room.charge,
-            quota_charge: Some(room.quota_charge),
+            process_count_charge: Some(room.process_count_charge),
             marker_word_pages: [const { None }; NR_MARKER_PAGES],
             placeholder: None,
         };
@@ -401,8 +402,8 @@ impl Process {
         let charge = payer.charge_same_user(self.charge.bytes())?;
         // Drop the old quota count before the new one is created. If the trace's owner is the user
         // of the process, two counts of the process could exceed the user's limit.
-        self.quota_charge = None;
-        self.quota_charge = Some(ResourceCharge::of_user(
+        self.process_count_charge = None;
+        self.process_count_charge = Some(ResourceCharge::of_user(
             payer.user(),
             Resource::PFC_PROCESSES,
             max_processes_per_user(),

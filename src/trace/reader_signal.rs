@@ -77,7 +77,7 @@ impl ReaderSignal {
             .map_err(|_| EINTR)
     }
 
-    /// Returns the notifier for poll() on the trace.
+    /// Returns the wait queue for poll() on the trace.
     pub(crate) fn reader_notifier(&self) -> &WaitQueue {
         &self.reader_notifier
     }

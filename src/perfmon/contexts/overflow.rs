@@ -175,7 +175,8 @@ impl Context {
     }
 
     /// Takes a sample for a PMD that overflowed. Returns the actions (`action::*`) that the caller
-    /// must take. The actions include `NOTIFY` only if the PMD has the flag `NOTIFY`.
+    /// must take. The actions include `action::NOTIFY` only if the PMD has the flag
+    /// `REGFL_OVFL_NOTIFY`.
     #[inline(always)]
     fn take_sample(
         &self,

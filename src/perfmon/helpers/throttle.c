@@ -149,7 +149,7 @@ static bool makes_no_progress(struct sample_window *window, const struct pt_regs
  * threads wait for the CPU.
  */
 static __no_kcsan u64 update_starved_ticks(struct sample_window *window, u64 now,
-					    const struct pt_regs *regs)
+					   const struct pt_regs *regs)
 {
 	u64 gone;
 	bool starved;

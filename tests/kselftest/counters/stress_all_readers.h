@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* The processes of stress_all.c that read counters: snapshots, forks, names, and pfc. */
+/*
+ * The processes of stress_all.c that read counters: by snapshots, after forks, by name, with pfc.
+ */
 #ifndef STRESS_ALL_READERS_H
 #define STRESS_ALL_READERS_H
 

@@ -133,23 +133,23 @@ fn open_perf_tracepoint_rings(job: KernelOperation) -> io::Result<Box<dyn Any>> 
 fn attach_timing_bpf_programs(job: KernelOperation) -> io::Result<Box<dyn Any>> {
     // Enable the JIT compiler, because it is enabled by default on most systems.
     let _ = fs::write("/proc/sys/net/core/bpf_jit_enable", "1");
-    let cpu_map = BpfMap::per_cpu(24, 1)?;
+    let per_cpu_map = BpfMap::per_cpu(24, 1)?;
     let [(_, first), (_, second)] = job.tracepoints();
     match job {
         KernelOperation::Switches => {
             let tasks = BpfMap::hash_with_u64_keys(24)?;
             let all = [
                 AttachedBpfProgram::new(&build_wakeup_program(&tasks), first)?,
-                AttachedBpfProgram::new(&build_switch_program(&cpu_map, &tasks), second)?,
+                AttachedBpfProgram::new(&build_switch_program(&per_cpu_map, &tasks), second)?,
             ];
-            Ok(Box::new((all, cpu_map, tasks)))
+            Ok(Box::new((all, per_cpu_map, tasks)))
         }
         _ => {
             let all = [
-                AttachedBpfProgram::new(&build_entry_program(&cpu_map), first)?,
-                AttachedBpfProgram::new(&build_exit_program(&cpu_map), second)?,
+                AttachedBpfProgram::new(&build_entry_program(&per_cpu_map), first)?,
+                AttachedBpfProgram::new(&build_exit_program(&per_cpu_map), second)?,
             ];
-            Ok(Box::new((all, cpu_map)))
+            Ok(Box::new((all, per_cpu_map)))
         }
     }
 }
@@ -238,12 +238,12 @@ impl BpfProgramBuilder {
 /// Returns a program that runs `body` with the address of this CPU's value in r6 and the time in
 /// r0.
 fn build_program_on_cpu_value(
-    cpu_map: &BpfMap,
+    per_cpu_map: &BpfMap,
     body: impl FnOnce(&mut BpfProgramBuilder),
 ) -> Vec<u64> {
     let mut p = BpfProgramBuilder::default();
     p.push(BPF_STORE_NUMBER, 10, 0, -8, 0);
-    p.lookup_stack_key(cpu_map);
+    p.lookup_stack_key(per_cpu_map);
     let none = p.push_jump(BPF_JUMP_IF_ZERO, 0);
     p.push(BPF_COPY, 6, 0, 0, 0);
     p.push(BPF_CALL, 0, 0, 0, BPF_FUNC_KTIME_GET_NS);
@@ -254,14 +254,14 @@ fn build_program_on_cpu_value(
 
 /// Returns the BPF program for the tracepoint at the entry of a system call or interrupt. The
 /// program stores the time of the entry in this CPU's value of the map.
-fn build_entry_program(cpu_map: &BpfMap) -> Vec<u64> {
-    build_program_on_cpu_value(cpu_map, |p| p.push(BPF_STORE, 6, 0, 0, 0))
+fn build_entry_program(per_cpu_map: &BpfMap) -> Vec<u64> {
+    build_program_on_cpu_value(per_cpu_map, |p| p.push(BPF_STORE, 6, 0, 0, 0))
 }
 
 /// Returns the BPF program for the tracepoint at the exit of a system call or interrupt. The
 /// program adds the time since the entry to a sum, and counts the system call or interrupt.
-fn build_exit_program(cpu_map: &BpfMap) -> Vec<u64> {
-    build_program_on_cpu_value(cpu_map, |p| {
+fn build_exit_program(per_cpu_map: &BpfMap) -> Vec<u64> {
+    build_program_on_cpu_value(per_cpu_map, |p| {
         p.push(BPF_LOAD, 1, 6, 0, 0);
         p.push(BPF_SUB, 0, 1, 0, 0);
         p.push(BPF_LOAD, 1, 6, 8, 0);
@@ -293,13 +293,13 @@ fn build_wakeup_program(tasks: &BpfMap) -> Vec<u64> {
 /// the previous task, and the third is the next task. The program adds the time since the last
 /// switch to the previous task's run time, and the time since the wakeup to the next task's
 /// latency.
-fn build_switch_program(cpu_map: &BpfMap, tasks: &BpfMap) -> Vec<u64> {
+fn build_switch_program(per_cpu_map: &BpfMap, tasks: &BpfMap) -> Vec<u64> {
     let mut p = BpfProgramBuilder::default();
     p.push(BPF_COPY, 9, 1, 0, 0);
     p.push(BPF_CALL, 0, 0, 0, BPF_FUNC_KTIME_GET_NS);
     p.push(BPF_COPY, 8, 0, 0, 0);
     p.push(BPF_STORE_NUMBER, 10, 0, -8, 0);
-    p.lookup_stack_key(cpu_map);
+    p.lookup_stack_key(per_cpu_map);
     let nowhere = p.push_jump(BPF_JUMP_IF_ZERO, 0);
     p.push(BPF_COPY, 7, 8, 0, 0);
     p.push(BPF_LOAD, 1, 0, 0, 0);

@@ -4,8 +4,10 @@
 //! ROUNDS times.
 //!
 //! ```text
-//! read_cost DEVICE [PATTERN [ROUNDS [each]]]
+//! read_cost DEVICE [PATTERN [ROUNDS [unchecked]]]
 //! ```
+//!
+//! With a fourth argument, copies the values without the check of the seqflag.
 //!
 //! Prints nanoseconds per value. To get instructions per value, run the program twice with
 //! different ROUNDS, and count the instructions of each run with `valgrind --tool=callgrind` or
@@ -28,14 +30,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .unwrap_or(perfcounters::PERFCOUNTERS_DEVICE_PATH.into());
     let pattern = InstancePattern::new(args.next());
     let rounds: u32 = args.next().unwrap_or("1000".into()).parse()?;
-    let each = args.next().is_some();
+    let is_unchecked = args.next().is_some();
 
     let mut counters = Counters::open_path(device)?;
     let selection = counters.select(&pattern)?;
     let mut values = Vec::new();
     let start = Instant::now();
     for _ in 0..rounds {
-        if each {
+        if is_unchecked {
             counters.copy_values_without_check(&selection, &mut values)?;
         } else {
             counters.copy_consistent_values(&selection, &mut values)?;

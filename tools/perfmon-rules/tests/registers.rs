@@ -294,7 +294,7 @@ fn r1_3_invalid_context_flags_are_refused() {
     }
     assert_eq!(with_1!(Pmc, reg_set).check(), Ok(()));
     assert_eq!(with_1!(Pmd, reg_set).check_write(), Ok(()));
-    // A random mask is accepted only with the flag RANDOM.
+    // A random mask is accepted only with the flag REGFL_RANDOM.
     for (reg_flags, reg_random_mask, checked) in [
         (1, 0, Ok(())),
         (3, 0xff, Ok(())),

@@ -49,7 +49,7 @@ pub const NR_INSTANCE_REGISTERS: u16 = 4;
 /// # Errors
 ///
 /// `E2BIG` if `nr` does not fit in 32 bits.
-fn make_ioctl_vector<T>(at: *const T, nr: usize) -> io::Result<Vector> {
+fn describe_array<T>(at: *const T, nr: usize) -> io::Result<Vector> {
     Ok(Vector {
         items: at as u64,
         nr: u32::try_from(nr).map_err(|_| io::Errno::TOOBIG)?,
@@ -72,7 +72,7 @@ fn call_vector_ioctl<T: FromBytes, const IOCTL_OPCODE: Opcode>(
     fd: BorrowedFd<'_>,
     items: &mut [T],
 ) -> io::Result<()> {
-    let vector = make_ioctl_vector(items.as_mut_ptr(), items.len())?;
+    let vector = describe_array(items.as_mut_ptr(), items.len())?;
     // SAFETY: The ioctl `IOCTL_OPCODE` accesses `items.len()` structures of the size of `T`, as
     // `vector` specifies. `items` is mutably borrowed until the ioctl returns, and any bits that
     // the ioctl writes are valid for `T` (`FromBytes`).
@@ -115,7 +115,7 @@ pub fn create_format_context(
 
 /// Calls `PERFMON_WRITE_PMCS`.
 pub fn write_pmcs(fd: BorrowedFd<'_>, pmcs: &[Pmc]) -> io::Result<()> {
-    let vector = make_ioctl_vector(pmcs.as_ptr(), pmcs.len())?;
+    let vector = describe_array(pmcs.as_ptr(), pmcs.len())?;
     // SAFETY: `PERFMON_WRITE_PMCS` reads the vector and as many structures as the vector specifies,
     // which are borrowed until the call returns.
     unsafe { ioctl(fd, Setter::<{ abi::WRITE_PMCS as Opcode }, _>::new(vector)) }
@@ -123,7 +123,7 @@ pub fn write_pmcs(fd: BorrowedFd<'_>, pmcs: &[Pmc]) -> io::Result<()> {
 
 /// Calls `PERFMON_WRITE_PMDS`.
 pub fn write_pmds(fd: BorrowedFd<'_>, pmds: &[Pmd]) -> io::Result<()> {
-    let vector = make_ioctl_vector(pmds.as_ptr(), pmds.len())?;
+    let vector = describe_array(pmds.as_ptr(), pmds.len())?;
     // SAFETY: `PERFMON_WRITE_PMDS` reads the vector and as many structures as the vector specifies,
     // which are borrowed until the call returns.
     unsafe { ioctl(fd, Setter::<{ abi::WRITE_PMDS as Opcode }, _>::new(vector)) }

@@ -399,7 +399,7 @@ fn trace_info_from_raw(raw: &raw::Info) -> TraceInfo {
         cut: raw.cut,
         dropped: raw.dropped,
         no_memory: raw.no_memory,
-        denied: raw.denied,
+        nr_denied_processes: raw.denied,
         name: text_before_nul(&raw.name),
         markers: text_before_nul(&raw.markers),
     }

@@ -174,14 +174,14 @@ impl Reader {
         chunk: &BufferChunk,
         bytes: &[u8],
     ) -> Result<bool, Error> {
-        let mut stream = self.buffer_states.remove(&chunk.buffer).unwrap_or_default();
-        let lost = stream.lost;
+        let mut state = self.buffer_states.remove(&chunk.buffer).unwrap_or_default();
+        let lost = state.lost;
         let new_bytes = match self.is_flight_recorder {
-            true => chunk.position.wrapping_sub(stream.position),
+            true => chunk.position.wrapping_sub(state.position),
             false => bytes.len() as u64,
         };
-        let result = self.parse_packet(source, chunk, bytes, &mut stream, new_bytes);
-        self.buffer_states.insert(chunk.buffer, stream);
+        let result = self.parse_packet(source, chunk, bytes, &mut state, new_bytes);
+        self.buffer_states.insert(chunk.buffer, state);
         let packet = result?;
         self.totals.bytes += bytes.len() as u64;
         self.totals.nr_events += packet.events.len() as u64;
@@ -206,7 +206,7 @@ impl Reader {
         source: &impl Source,
         chunk: &BufferChunk,
         bytes: &'a [u8],
-        stream: &mut BufferState,
+        state: &mut BufferState,
         new_bytes: u64,
     ) -> Result<Packet<'a>, Error> {
         let layout = BufferLayout {
@@ -228,14 +228,14 @@ impl Reader {
         // Bytes that were overwritten before the first round of the reader are not counted. If the
         // position has decreased, the buffer is a new one, or the traced program has overwritten
         // the counts of the buffer.
-        let overwritten_bytes = match self.is_first_round || chunk.position < stream.position {
+        let overwritten_bytes = match self.is_first_round || chunk.position < state.position {
             true => 0,
             false => new_bytes.saturating_sub(bytes.len() as u64),
         };
-        stream.position = chunk.position;
-        let lost = stream.lost.max(chunk.lost);
-        self.totals.lost = self.totals.lost.saturating_add(lost - stream.lost);
-        stream.lost = lost;
+        state.position = chunk.position;
+        let lost = state.lost.max(chunk.lost);
+        self.totals.lost = self.totals.lost.saturating_add(lost - state.lost);
+        state.lost = lost;
         let mut packet = Packet {
             buffer: chunk.buffer,
             events: Vec::with_capacity(items.len()),
@@ -249,7 +249,7 @@ impl Reader {
                 RecordItem::Event(record) => {
                     match self.resolve_event(source, chunk.buffer.key, &record)? {
                         ResolvedRecord::Event(event) => {
-                            let time = self.correct_record_time(stream, chunk, record.time);
+                            let time = self.correct_record_time(state, chunk, record.time);
                             packet.events.push(Event { time, ..event });
                         }
                         // The record's length is valid, so parsing can continue with the next
@@ -266,15 +266,15 @@ impl Reader {
                 // the count to the buffer's total.
                 RecordItem::Lost { time, total } => {
                     let total = total.min(lost);
-                    if total > stream.reported_lost {
-                        let time = self.correct_record_time(stream, chunk, time);
+                    if total > state.reported_lost {
+                        let time = self.correct_record_time(state, chunk, time);
                         packet.losses.push(LossReport {
                             nr_events_before: packet.events.len(),
                             time,
-                            count: total - stream.reported_lost,
+                            count: total - state.reported_lost,
                             total,
                         });
-                        stream.reported_lost = total;
+                        state.reported_lost = total;
                     }
                 }
             }
@@ -321,7 +321,7 @@ impl Reader {
     /// read of the buffer, it is replaced by the time of the read.
     fn correct_record_time(
         &mut self,
-        stream: &mut BufferState,
+        state: &mut BufferState,
         chunk: &BufferChunk,
         time: u64,
     ) -> u64 {
@@ -332,9 +332,9 @@ impl Reader {
             true => chunk.ticks,
             false => time,
         };
-        let corrected = corrected.max(stream.last_time);
+        let corrected = corrected.max(state.last_time);
         self.totals.impossible_times += u64::from(corrected != time);
-        stream.last_time = corrected;
+        state.last_time = corrected;
         corrected
     }
 }

@@ -222,8 +222,8 @@ mod tests {
         bytes.extend(&record_bytes(PAD_RECORD, 1, 0, &[])[..8]);
         bytes.extend(record_bytes(LOST_RECORD, 3, 110, &[9]));
         bytes.extend(record_bytes(4, 2, 120, &[]));
-        let (all, cut) = read_all_records(&bytes, PLAIN_LAYOUT);
-        assert_eq!(cut, 0);
+        let (all, invalid_bytes) = read_all_records(&bytes, PLAIN_LAYOUT);
+        assert_eq!(invalid_bytes, 0);
         let [RecordItem::Event(first), lost, RecordItem::Event(last)] = all[..] else {
             panic!("{all:?}")
         };
@@ -261,8 +261,8 @@ mod tests {
         ] {
             let mut bytes = good.clone();
             bytes.extend(&bad);
-            let (all, cut) = read_all_records(&bytes, PLAIN_LAYOUT);
-            assert_eq!((all.len(), cut), (1, bad.len()), "{why}");
+            let (all, invalid_bytes) = read_all_records(&bytes, PLAIN_LAYOUT);
+            assert_eq!((all.len(), invalid_bytes), (1, bad.len()), "{why}");
         }
     }
 
@@ -275,12 +275,12 @@ mod tests {
         let mut bytes = record_bytes(3, 4, 100, &[77, 5]);
         bytes.extend(record_bytes(LOST_RECORD, 3, 110, &[9]));
         bytes.extend(record_bytes(3, 2, 100, &[]));
-        let (all, cut) = read_all_records(&bytes, shared);
+        let (all, invalid_bytes) = read_all_records(&bytes, shared);
         let [RecordItem::Event(event), RecordItem::Lost { total: 9, .. }] = all[..] else {
             panic!("{all:?}")
         };
         assert_eq!((event.process_key, event.payload.len()), (Some(77), 8));
-        assert_eq!(cut, 16, "one without a key is none");
+        assert_eq!(invalid_bytes, 16, "one without a key is none");
     }
 
     #[test]
@@ -291,8 +291,8 @@ mod tests {
         };
         let mut bytes = record_bytes(3, 3, 100, &[5]);
         bytes.extend(record_bytes(3, 5, 90, &[1]));
-        let (all, cut) = read_all_records(&bytes, flight);
-        assert_eq!((all.len(), cut), (1, 0));
+        let (all, invalid_bytes) = read_all_records(&bytes, flight);
+        assert_eq!((all.len(), invalid_bytes), (1, 0));
         let mut bytes = record_bytes(3, 3, 100, &[5]);
         bytes.extend(record_bytes(3, 0, 90, &[1]));
         assert_eq!(read_all_records(&bytes, flight).1, 24);

@@ -44,7 +44,7 @@ pub struct TraceInfo {
     pub no_memory: u64,
     /// Number of processes that were dropped because the creator of the trace lost the permission
     /// to trace them.
-    pub denied: u64,
+    pub nr_denied_processes: u64,
     /// The name of the trace.
     pub name: String,
     /// The globs of the markers that the trace records.

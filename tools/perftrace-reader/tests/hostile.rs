@@ -138,7 +138,7 @@ fn record_ends(bytes: &[u8]) -> Vec<usize> {
 }
 
 /// Passes the bytes to the reader as three buffers: two in the first round, and one in the second
-/// round. Returns the number of bytes that were cut and the number of events.
+/// round. Returns the number of invalid bytes and the number of events.
 fn read_rounds(bytes: &[u8], key: u64, flight: bool, lost: u64) -> (u64, u64) {
     let mut fake = fake_trace_with_markers(flight);
     fake.add_round(&[(key, 3, bytes, lost), (key, 4, bytes, lost / 2)]);
@@ -173,8 +173,8 @@ proptest! {
             }
         }
         for (shared, flight) in [(false, false), (true, false), (false, true), (true, true)] {
-            let (valid_bytes, cut) = parse_all_records(&bytes, layout(shared, flight));
-            prop_assert!(valid_bytes + cut <= bytes.len());
+            let (valid_bytes, invalid_bytes) = parse_all_records(&bytes, layout(shared, flight));
+            prop_assert!(valid_bytes + invalid_bytes <= bytes.len());
         }
         for key in [17, SHARED_KEY] {
             read_rounds(&bytes, key, false, lost);
@@ -184,8 +184,8 @@ proptest! {
 
     #[test]
     fn r3_7_valid_records_are_not_cut(bytes in valid_records()) {
-        let (_, cut) = parse_all_records(&bytes, layout(false, false));
-        prop_assert_eq!(cut, 0);
+        let (_, invalid_bytes) = parse_all_records(&bytes, layout(false, false));
+        prop_assert_eq!(invalid_bytes, 0);
     }
 
     #[test]
@@ -224,8 +224,8 @@ fn r3_7_changed_byte_removes_at_most_one_event() {
             // read_rounds() reads `changed` as three buffers. With unchanged bytes, each of the
             // three buffers has 3 events. If the reader reports no invalid bytes, the change of one
             // byte may remove at most one event from each buffer.
-            let (cut, events) = read_rounds(&changed, 17, false, 4);
-            assert!(cut > 0 || events >= 6, "{offset} {value}");
+            let (invalid_bytes, events) = read_rounds(&changed, 17, false, 4);
+            assert!(invalid_bytes > 0 || events >= 6, "{offset} {value}");
         }
     }
 }

@@ -18,7 +18,7 @@ fn macro_accepts_marker(name: &str, fields: &[String]) -> bool {
     catch_unwind(|| Site::new(text, 0)).is_ok()
 }
 
-/// Returns true if the kernel accepts the marker, by the checks of `checked_marker_texts()` in
+/// Returns true if the kernel accepts the marker, by the checks of `checked_name_and_fields()` in
 /// `src/trace/marker.rs`.
 fn kernel_accepts_marker(name: &str, fields: &[String]) -> bool {
     !name.starts_with("kernel:")

@@ -10,7 +10,7 @@ use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 use signal_hook::consts::SIGXFSZ;
 
 /// The limits on the number of open files before [`set_up_file_limits`] changed them; not set if
-/// [`set_up_file_limits`] changed nothing.
+/// [`set_up_file_limits`] did not change them.
 static FORMER_OPEN_FILE_LIMITS: OnceLock<Rlimit> = OnceLock::new();
 
 /// Raises the soft limit on the number of open files to the hard limit, because each thread that is

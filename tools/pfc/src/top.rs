@@ -68,7 +68,7 @@ impl LiveProfile {
         self.contexts.read_rings_and_update_contexts();
         self.contexts.record_cpu_gaps(MonitoredCpus::take_gaps);
         self.records_after_last_table
-            .append(&mut self.contexts.process_recorder.take_records());
+            .append(&mut self.contexts.process_recorder.take_new_records());
         self.records_after_last_table
             .append(&mut self.contexts.drained_records.records.bytes);
         let records = take_records_until(&mut self.records_after_last_table, until);

@@ -61,7 +61,7 @@ const LISTEN_BACKLOG: u32 = 1024;
 const MIN_CONNECTION_LIFETIME: Duration = Duration::from_secs(1);
 /// While [`MAX_CONNECTIONS`] connections are open, the server checks at this interval whether it
 /// can accept another connection.
-const ACCEPT_POLL_INTERVAL: Duration = Duration::from_millis(10);
+const FREE_CONNECTION_POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Maximum size of all responses in flight together, in bytes. A request whose response would be
 /// larger than `MAX_TOTAL_RESPONSE_BYTES` gets an error response.
 const MAX_TOTAL_RESPONSE_BYTES: usize = 128 << 20;
@@ -180,7 +180,7 @@ impl MetricsServer {
     /// Waits until [`Self::must_wait_to_accept`] is false, and accepts the next connection.
     async fn accept_connection(&self, listener: &TcpListener) -> io::Result<TcpStream> {
         while self.must_wait_to_accept() {
-            sleep(ACCEPT_POLL_INTERVAL).await;
+            sleep(FREE_CONNECTION_POLL_INTERVAL).await;
         }
         Ok(listener.accept().await?.0)
     }

@@ -129,14 +129,14 @@ fn find_plt_stubs(file: &object::File<'_>, nr_bytes: usize) -> Vec<(u64, u64, Rc
     if file.architecture() != Architecture::X86_64 {
         return Vec::new();
     }
-    let mut stubs_by_target = HashMap::new();
+    let mut stubs_by_got_address = HashMap::new();
     let sections = PLT_SECTIONS.iter();
     for section in sections.filter_map(|name| file.section_by_name(name)) {
         let code = section.data().unwrap_or_default();
         for at in (0..code.len()).step_by(PLT_STUB_ALIGNMENT) {
             let address = section.address().wrapping_add(at as u64);
-            if let Some(target) = plt_stub_got_address(&code[at..], address) {
-                stubs_by_target.insert(target, address);
+            if let Some(got_address) = plt_stub_got_address(&code[at..], address) {
+                stubs_by_got_address.insert(got_address, address);
             }
         }
     }
@@ -147,11 +147,11 @@ fn find_plt_stubs(file: &object::File<'_>, nr_bytes: usize) -> Vec<(u64, u64, Rc
     let relocations = file.dynamic_relocations().into_iter().flatten();
     // The number is limited because the sections of a hostile file can share relocations.
     let relocations = relocations.take(nr_bytes / RELOCATION_BYTES);
-    let stub = |(target, relocation): (u64, object::Relocation)| {
+    let stub = |(got_address, relocation): (u64, object::Relocation)| {
         let RelocationTarget::Symbol(function) = relocation.target() else {
             return None;
         };
-        let address = stubs_by_target.remove(&target)?;
+        let address = stubs_by_got_address.remove(&got_address)?;
         let function = functions.symbol_by_index(function).ok()?;
         let name = decode_name_within_limit(function.name_bytes().ok()?, &mut left)?;
         Some((address, 0, format!("{name}{PLT_SUFFIX}").into()))

@@ -270,7 +270,8 @@ impl SamplingContexts {
 
     /// Reads the messages of all contexts, and the kernel's records of processes. Unless the
     /// recording is a flight recorder, this function also reads the rings of the contexts and
-    /// adjusts the periods.
+    /// adjusts the periods. If a CPU is offline, its ring is read and its context is closed, also
+    /// in a flight recorder. Contexts are attached to CPUs that have come online.
     pub fn read_rings_and_update_contexts(&mut self) {
         let targets: Vec<u32> = self.contexts_by_target.keys().copied().collect();
         for target in targets {

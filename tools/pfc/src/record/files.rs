@@ -45,7 +45,7 @@ impl Recording<'_> {
         let Some(file) = &mut self.output_file else {
             if self.write_failure.is_some() {
                 contexts.drained_records.records.bytes.clear();
-                contexts.process_recorder.take_records();
+                contexts.process_recorder.take_new_records();
             }
             return;
         };
@@ -53,7 +53,7 @@ impl Recording<'_> {
         // the file has the process names for all samples that it contains.
         let mut bytes = match self.args.switch_output || self.args.overwrite {
             // The recording has only one file, so the records of processes are not needed again.
-            false => contexts.process_recorder.take_records(),
+            false => contexts.process_recorder.take_new_records(),
             true => contexts
                 .process_recorder
                 .records_after_position(&mut self.written_process_record_position)

@@ -120,7 +120,7 @@ pub struct ProcessRecordPosition {
 /// All known processes, and the records of these processes.
 pub struct ProcessRecorder {
     processes: BTreeMap<u32, KnownProcess>,
-    /// The records that were collected and have not been taken by [`Self::take_records`] yet.
+    /// The records that were collected and have not been taken by [`Self::take_new_records`] yet.
     records: RecordEncoder,
     /// The number of calls of [`Self::replace_older_half_of_records`].
     nr_record_replacements: u64,
@@ -212,7 +212,7 @@ impl ProcessRecorder {
     }
 
     /// Takes the records that were added since the last call.
-    pub fn take_records(&mut self) -> Vec<u8> {
+    pub fn take_new_records(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.records.bytes)
     }
 

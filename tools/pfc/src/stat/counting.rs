@@ -198,7 +198,7 @@ impl CountingContextConfig {
             CountSource::AllSets(_) => {
                 let sets = values_by_pmd.next().unwrap_or(&[]);
                 let value = sets.iter().fold(0, |all: u64, v| all.wrapping_add(v.value));
-                CountSums::from_value(value).with_missing_count_causes(
+                CountSums::from_unmultiplexed_count(value).with_missing_count_causes(
                     match sets.iter().any(|v| v.lacks_counts) {
                         true => MissingCountCauses::UNKNOWN_REASON,
                         false => MissingCountCauses::NONE,

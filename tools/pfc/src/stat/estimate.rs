@@ -40,7 +40,7 @@ pub struct CountSums {
 impl CountSums {
     /// Makes the `CountSums` of an event that is counted all the time. The count is `value`. The
     /// sums over turns are 0, because an event that is counted all the time has no turns.
-    pub const fn from_value(value: u64) -> Self {
+    pub const fn from_unmultiplexed_count(value: u64) -> Self {
         Self {
             value,
             time_ns: 0,

@@ -334,7 +334,7 @@ impl MachineProperties {
             amd_counter_mask, amd_extra_resource, intel_counter_mask, intel_extra_resource,
             ExtraResource,
         };
-        let (lacking, general_counter_mask) = match self.vendor {
+        let (extra_resource, general_counter_mask) = match self.vendor {
             Some(Vendor::Intel) => (
                 intel_extra_resource(self.family, self.model, code.select),
                 intel_counter_mask(self.family, self.model, code.select),
@@ -345,7 +345,7 @@ impl MachineProperties {
             ),
             None => (None, u64::MAX),
         };
-        match lacking {
+        match extra_resource {
             Some(ExtraResource::Register(name)) => Err(format!(
                 "it needs a second register, {name}, which is not programmed"
             )),

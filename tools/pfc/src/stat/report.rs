@@ -470,7 +470,9 @@ mod tests {
             ..RegisterPlan::default()
         };
         let run = |clock, switches| RunResult {
-            event_sums: [clock, switches, clock].map(CountSums::from_value).to_vec(),
+            event_sums: [clock, switches, clock]
+                .map(CountSums::from_unmultiplexed_count)
+                .to_vec(),
             elapsed: Duration::from_secs(2),
             ..RunResult::default()
         };
@@ -541,7 +543,7 @@ mod tests {
                 set_run(1000, 100).plus(&set_run(1000, 100)),
                 set_run(30, 300).plus(&set_run(36, 300)),
                 set_run(7, 600),
-                CountSums::from_value(800),
+                CountSums::from_unmultiplexed_count(800),
             ],
             elapsed: Duration::from_secs(1),
             ..RunResult::default()

@@ -103,7 +103,7 @@ fn trace_json(info: &TraceInfo) -> Value {
         "cut": info.cut,
         "dropped": info.dropped,
         "no_memory": info.no_memory,
-        "denied": info.denied,
+        "denied": info.nr_denied_processes,
     })
 }
 

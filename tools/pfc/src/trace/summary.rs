@@ -48,7 +48,7 @@ fn missing_event_messages(totals: &ReadTotals, info: &TraceInfo) -> Vec<String> 
             "events had impossible times; they have the time of the event before"),
         (info.dropped, "ended processes were dropped before they were read, because there were too many"),
         (info.no_memory, "buffers could not be allocated; their events are lost, and are not in the lost count"),
-        (info.denied, "processes have changed privileges or owner, or --wait may not stop them (kernel.yama.ptrace_scope); their events, if any, are missing"),
+        (info.nr_denied_processes, "processes have changed privileges or owner, or --wait may not stop them (kernel.yama.ptrace_scope); their events, if any, are missing"),
     ];
     let counted = lines.iter().filter(|(count, _)| *count > 0);
     let unstable = info.has_flag(UNSTABLE).then(|| {
@@ -81,7 +81,7 @@ mod tests {
             cut: 16,
             dropped: 2,
             no_memory: 4,
-            denied: 6,
+            nr_denied_processes: 6,
             ..TraceInfo::default()
         };
         let unstable = TraceInfo {

@@ -166,7 +166,7 @@ mod tests {
             let process = tasks.processes.get_mut(&pid).expect("the process");
             process.last_mappings_read = Some((time, Duration::ZERO));
         }
-        tasks.take_records()
+        tasks.take_new_records()
     }
 
     /// Encodes the expected records of mappings: the time of each, the start and the end of the
