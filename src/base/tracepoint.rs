@@ -107,10 +107,41 @@ event! {
         /// The task to which the CPU switches.
         // SAFETY: The task is valid during the call.
         next: TaskRef<'a> = unsafe { TaskRef::new(next) },
-        /// Whether the previous task blocks or exits.
-        blocks: bool = !preempt && prev_state != 0,
-        /// Whether the previous task has exited and never runs again.
-        is_dead: bool = prev_state & bindings::TASK_DEAD != 0,
+        /// The state of the previous task.
+        prev_state: PreviousState = PreviousState { preempt, state: prev_state },
+    }
+}
+
+/// The state of the task from which a CPU switches to another task.
+#[derive(Clone, Copy)]
+pub struct PreviousState {
+    /// Whether the task is preempted. It does not block then, whatever `state` is.
+    preempt: bool,
+    /// `TASK_*` of the kernel; 0 if the task is runnable.
+    state: c_uint,
+}
+
+const _: () = assert!(bindings::TASK_DEAD == 1 << 7);
+
+impl PreviousState {
+    /// Returns whether the task blocks or exits.
+    #[inline(always)]
+    pub fn blocks(self) -> bool {
+        !self.preempt && self.state != 0
+    }
+
+    /// Returns whether the task has exited and never runs again.
+    #[inline(always)]
+    pub fn is_dead(self) -> bool {
+        self.state & bindings::TASK_DEAD != 0
+    }
+
+    /// Returns whether the task blocks in a state below `TASK_DEAD`, such as `TASK_INTERRUPTIBLE`.
+    /// False for a task that exits. One branch tests this: the low byte of the state, in which
+    /// preemption sets the bit `TASK_DEAD`, is a positive `i8`.
+    #[inline(always)]
+    pub fn blocks_in_low_state(self) -> bool {
+        (self.state as u8 | u8::from(self.preempt) << 7) as i8 > 0
     }
 }
 event! {

@@ -81,11 +81,8 @@ impl EventHandler<SchedSwitch<'_>> for AccountingState {
         let Some(here) = PerCpu::this_cpu() else {
             return;
         };
-        if !event.blocks {
-            return self.switch_from_runnable_or_dead(here, event.next, false, event.is_dead);
-        }
-        if event.is_dead {
-            return self.switch_from_runnable_or_dead(here, event.next, true, true);
+        if !event.prev_state.blocks_in_low_state() {
+            return self.switch_from_other_state(here, event.next, event.prev_state);
         }
         match self.record_of(event.next) {
             Some(record) => self.switch(here, event.next, Some(record)),
@@ -153,18 +150,13 @@ impl AccountingState {
         }
     }
 
-    /// Handles a switch from a task that does not block, or that is dead.
+    /// Handles a switch from a task that does not block, that is dead, or that blocks in a state
+    /// other than those of [`PreviousState::blocks_in_low_state`].
     #[inline(never)]
-    fn switch_from_runnable_or_dead(
-        &self,
-        here: &PerCpu,
-        after: TaskRef<'_>,
-        blocks: bool,
-        dies: bool,
-    ) {
+    fn switch_from_other_state(&self, here: &PerCpu, after: TaskRef<'_>, state: PreviousState) {
         let record = self.record_of(after);
         begin_switch(here, record);
-        self.switch_slow(here, (after, record), blocks, dies);
+        self.switch_slow(here, (after, record), state.blocks(), state.is_dead());
     }
 
     /// Handles a switch that [`switch`](Self::switch) cannot handle. The caller has called

@@ -143,7 +143,7 @@ impl EventHandler<SchedSwitch<'_>> for KernelEvents {
         let (before, after) = (event.before, event.next);
         let fields = [
             pack_u32_pair(before.pid(), after.pid()),
-            pack_u32_pair(event.blocks.into(), after.prio() as u32),
+            pack_u32_pair(event.prev_state.blocks().into(), after.prio() as u32),
         ];
         self.write_event(0, fields);
     }

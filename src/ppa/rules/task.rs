@@ -85,27 +85,31 @@ pub struct Task<V> {
     other_group_values: V,
 }
 
-/// Reason of a wait for a CPU, in the two low bits of `wait_start`: the task was preempted, or its
-/// time slice was over.
-pub(super) const WAIT_REASON_RUNNABLE: u64 = 1;
+/// Number of low bits of `wait_start` that contain the reason of the wait. A probe tests one bit to
+/// distinguish [`WAIT_REASON_RUNNABLE`] from the other reasons.
+const WAIT_REASON_BITS: u32 = 3;
+/// Mask of the reason in `wait_start`.
+pub(super) const WAIT_REASON_MASK: u64 = (1 << WAIT_REASON_BITS) - 1;
+/// Reason of a wait for a CPU: the task was preempted, or its time slice was over.
+pub(super) const WAIT_REASON_RUNNABLE: u64 = 4;
 /// Reason of a wait: a wakeup came before the task was switched out. The task may still go to
-/// sleep.
-const WAIT_REASON_MAYBE_WOKEN: u64 = 2;
+/// sleep. The value is a bit that is also set in [`WAIT_REASON_WOKEN`].
+const WAIT_REASON_MAYBE_WOKEN: u64 = WAIT_REASON_WOKEN - 1;
 /// Reason of a wait: the task was woken.
 pub(super) const WAIT_REASON_WOKEN: u64 = 3;
 
 #[inline(always)]
 fn stamp(now: u64, why: u64) -> u64 {
-    now.wrapping_shl(2).wrapping_add(why)
+    now.wrapping_shl(WAIT_REASON_BITS).wrapping_add(why)
 }
 
 /// Returns the ticks from the stamp `since` to the time `now`, or 0 if `now` is earlier.
 #[inline(always)]
 pub(super) fn ticks_since(now: u64, since: u64) -> u64 {
-    match stamp(now, 3).wrapping_sub(since) {
+    match stamp(now, WAIT_REASON_MASK).wrapping_sub(since) {
         // The difference may be negative, because the clocks of two CPUs differ a little.
         ticks if (ticks as i64) < 0 => zero_for_negative_difference(),
-        ticks => ticks >> 2,
+        ticks => ticks >> WAIT_REASON_BITS,
     }
 }
 
@@ -360,12 +364,11 @@ impl<V: Values> Task<V> {
     /// wait begins at the last wakeup, which has set `wait_start`.
     #[inline(always)]
     pub fn wake(&self, now: u64) {
-        if self.wait_start.load_relaxed() & 3 != WAIT_REASON_RUNNABLE {
-            let why = match self.running_cpu_plus_1.load_relaxed() {
-                0 => WAIT_REASON_WOKEN,
-                _ => WAIT_REASON_MAYBE_WOKEN,
-            };
-            self.wait_start.store_relaxed(stamp(now, why));
+        if self.wait_start.load_relaxed() & WAIT_REASON_RUNNABLE == 0 {
+            // A subtraction takes an instruction less than the choice of one of two reasons.
+            let runs = u64::from(self.running_cpu_plus_1.load_relaxed() != 0);
+            let woken = stamp(now, WAIT_REASON_WOKEN);
+            self.wait_start.store_relaxed(woken.wrapping_sub(runs));
         }
     }
 

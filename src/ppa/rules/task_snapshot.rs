@@ -6,7 +6,9 @@ use core::array::from_fn;
 
 use super::cpu::Cpu;
 use super::seqcount::retry_read;
-use super::task::{ticks_since, Task, Values, WAIT_REASON_RUNNABLE, WAIT_REASON_WOKEN};
+use super::task::{
+    ticks_since, Task, Values, WAIT_REASON_MASK, WAIT_REASON_RUNNABLE, WAIT_REASON_WOKEN,
+};
 use super::values::{is_system, value, NR_LATENCIES, NR_VALUES};
 use protocols::sync::{fence_acquire, Word};
 
@@ -151,7 +153,7 @@ impl<V: Values> Task<V> {
         if on == 0 && self.ended.load_relaxed() == 0 {
             let since = self.wait_start.load_relaxed();
             let waits = ticks_since(now, since);
-            match since & 3 {
+            match since & WAIT_REASON_MASK {
                 WAIT_REASON_WOKEN => {
                     let mut more = [0u64; NR_VALUES];
                     more[value::LATENCY] = waits;
