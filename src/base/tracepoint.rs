@@ -121,18 +121,16 @@ pub struct PreviousState {
     state: c_uint,
 }
 
-const _: () = assert!(bindings::TASK_DEAD == 1 << 7);
-
 impl PreviousState {
     /// Returns whether the task blocks or exits.
     #[inline(always)]
-    pub fn blocks(self) -> bool {
+    pub const fn blocks(self) -> bool {
         !self.preempt && self.state != 0
     }
 
     /// Returns whether the task has exited and never runs again.
     #[inline(always)]
-    pub fn is_dead(self) -> bool {
+    pub const fn is_dead(self) -> bool {
         self.state & bindings::TASK_DEAD != 0
     }
 
@@ -140,10 +138,31 @@ impl PreviousState {
     /// False for a task that exits. One branch tests this: the low byte of the state, in which
     /// preemption sets the bit `TASK_DEAD`, is a positive `i8`.
     #[inline(always)]
-    pub fn blocks_in_low_state(self) -> bool {
-        (self.state as u8 | u8::from(self.preempt) << 7) as i8 > 0
+    pub const fn blocks_in_low_state(self) -> bool {
+        (self.state as u8 | (self.preempt as u8) << 7) as i8 > 0
     }
 }
+
+const _: () = {
+    assert!(bindings::TASK_DEAD == 1 << 7);
+    let mut state = 0;
+    while state <= 0xfff {
+        let blocked = PreviousState {
+            preempt: false,
+            state,
+        };
+        let is_low = state % 0x80 != 0;
+        assert!(blocked.blocks_in_low_state() == (is_low && !blocked.is_dead()));
+        assert!(blocked.blocks() || !blocked.blocks_in_low_state());
+        // A task can be preempted after it has set its state, and before it calls schedule().
+        let preempted = PreviousState {
+            preempt: true,
+            state,
+        };
+        assert!(!preempted.blocks() && !preempted.blocks_in_low_state());
+        state += 1;
+    }
+};
 event! {
     /// The function __schedule() is about to return, with preemption off, and the current task
     /// continues.

@@ -10,6 +10,7 @@
  */
 #include "capabilities.h"
 #include "memory.h"
+#include "sampling.h"
 #include "sets.h"
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -133,6 +134,32 @@ static void test_first_write(void)
 	   "9.1 a second write of the same PMD charges no memory");
 	close(fd);
 	wait_until(nothing_charged());
+}
+
+/* Returns the charge of a context with a format whose message queue has a depth of @depth. */
+static __u64 charge_with_queue(int depth)
+{
+	__u64 bytes = 0;
+	int fd;
+
+	bail_if(insmod("scripted_format", format_text("depth=%d", depth)), "insmod");
+	fd = pfm_create_format(0, "scripted", NULL, 0);
+	if (fd >= 0) {
+		bytes = charged_bytes(0);
+		close(fd);
+	}
+	wait_until(nothing_charged());
+	wait_until(!rmmod("scripted_format"));
+	return bytes;
+}
+
+static void test_message_queue(void)
+{
+	__u64 shortest = charge_with_queue(1), longest = charge_with_queue(30);
+
+	ok(shortest, "9.1 a context with a message queue of one message is charged");
+	is(longest - shortest, 29 * sizeof(union pfarg_msg),
+	   "9.1 29 more messages in the queue are charged with their size");
 }
 
 /* The limit of one user does not affect root and other users. */
@@ -275,7 +302,7 @@ int main(void)
 	/* Creating MAX_CONTEXTS contexts takes too long on a debug kernel. */
 	bool create_many = scale_down(1000) == 1000;
 
-	plan(4 + 5 + 5 + 5 + 1 + 5 + (create_many ? 4 : 0));
+	plan(4 + 5 + 2 + 5 + 5 + 1 + 5 + (create_many ? 4 : 0));
 	setrlimit(RLIMIT_NOFILE, &files);
 	load_modules("");
 	load_module("perfmon");
@@ -285,6 +312,7 @@ int main(void)
 	report = map_memory(4096, MAP_SHARED);
 	test_all_sets();
 	test_first_write();
+	test_message_queue();
 	test_user_kb();
 	test_root_namespaces();
 	test_own_namespace();
