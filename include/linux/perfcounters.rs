@@ -118,10 +118,11 @@ impl<'a> CounterSpec<'a> {
 ///
 /// # Invariants
 ///
-/// `number` is the number of a live instance that this value owns, or the errno with which adding
-/// the instance failed. `counter` is the handle that perf_counter_handle() returned for `number`.
+/// `number_or_errno` is the number of a live instance that this value owns, or the errno with which
+/// adding the instance failed. `counter` is the handle that perf_counter_handle() returned for
+/// `number_or_errno`.
 pub struct Instance {
-    number: c_int,
+    number_or_errno: c_int,
     counter: Counter,
 }
 
@@ -147,15 +148,15 @@ impl Instance {
         };
         // SAFETY: `raw` and its two strings are valid during the call. The module outlives its live
         // instances, as perfcounters.ko makes them dormant when the module is unloaded.
-        let number = unsafe { __perf_add_desc(&raw, this_module()) };
+        let number_or_errno = unsafe { __perf_add_desc(&raw, this_module()) };
         // SAFETY: perf_counter_handle() accepts any number. perf_counter_handle() returns the
         // handle of a live instance, and perf_counter_nowhere for any other number.
-        let handle = unsafe { perf_counter_handle(number) };
-        // INVARIANT: __perf_add_desc() returned `number` to this call only: it is the number of a
-        // new live instance, or an errno. `handle` was returned by perf_counter_handle() for
-        // `number`.
+        let handle = unsafe { perf_counter_handle(number_or_errno) };
+        // INVARIANT: __perf_add_desc() returned `number_or_errno` to this call only: it is the
+        // number of a new live instance, or an errno. `handle` was returned by
+        // perf_counter_handle() for `number_or_errno`.
         Self {
-            number,
+            number_or_errno,
             counter: Counter(handle),
         }
     }
@@ -171,7 +172,7 @@ impl Instance {
     #[inline]
     pub fn try_add(spec: &CounterSpec<'_>) -> Result<Self> {
         let this = Self::add(spec);
-        to_result(this.number)?;
+        to_result(this.number_or_errno)?;
         Ok(this)
     }
 
@@ -182,7 +183,7 @@ impl Instance {
     #[inline]
     pub fn add_even_if_full(spec: &CounterSpec<'_>) -> Result<Self> {
         let this = Self::add(spec);
-        match to_result(this.number) {
+        match to_result(this.number_or_errno) {
             Err(error) if error != ENOSPC => Err(error),
             _ => Ok(this),
         }
@@ -191,7 +192,7 @@ impl Instance {
     /// Returns the instance number, or a negative errno if the instance could not be added.
     #[inline(always)]
     pub fn number(&self) -> i32 {
-        self.number
+        self.number_or_errno
     }
 
     /// Returns the handle of the instance. The handle must not be used after the instance was
@@ -208,16 +209,16 @@ impl Instance {
     #[inline(always)]
     pub fn adjust(&self, delta: i64) {
         // SAFETY: perf_adjust() accepts any number, in any context.
-        unsafe { perf_adjust(self.number, delta) }
+        unsafe { perf_adjust(self.number_or_errno, delta) }
     }
 }
 
 impl Drop for Instance {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: By the type's invariant `number` is the number of an instance that this value
-        // owns, or an errno, which perf_del() ignores.
-        unsafe { perf_del(self.number) }
+        // SAFETY: By the type's invariant `number_or_errno` is the number of an instance that this
+        // value owns, or an errno, which perf_del() ignores.
+        unsafe { perf_del(self.number_or_errno) }
     }
 }
 

@@ -177,7 +177,7 @@ impl AccessTargetSnapshot {
 
     /// Returns whether the thread now has the credentials and dumpability of the snapshot `self`.
     /// The thread may have executed another program since the snapshot.
-    pub fn is_unchanged(&self, task: &Task) -> bool {
+    pub fn has_same_cred_and_dumpable(&self, task: &Task) -> bool {
         // SAFETY: By the type's invariant `self.0` is filled in. The reference keeps the task
         // alive.
         unsafe { helpers::pfc_snapshot_is_unchanged(&raw const self.0, task.as_ptr()) }
@@ -194,8 +194,9 @@ impl AccessTargetSnapshot {
 
     /// Returns whether the thread still has the credentials of the snapshot `self`, and whether the
     /// dumpability of the snapshot's program is unchanged. Unlike
-    /// [`is_unchanged`](Self::is_unchanged), this function checks the program that the thread ran
-    /// when the snapshot was taken, even if the thread has executed another program since then.
+    /// [`has_same_cred_and_dumpable`](Self::has_same_cred_and_dumpable), this function checks the
+    /// program that the thread ran when the snapshot was taken, even if the thread has executed
+    /// another program since then.
     pub fn was_unchanged_until_exec(&self, task: &Task) -> bool {
         // SAFETY: By the type's invariant `self.0` is filled in. The reference keeps the task
         // alive.

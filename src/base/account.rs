@@ -251,6 +251,6 @@ fn uncharge_user(user: &Credential, (thing, nr): (Resource, u64)) {
 
 /// Returns whether an error (`ENOSPC`, `EDQUOT` or `ENOMEM`) means that a limit was reached or
 /// memory is short.
-pub fn is_limit_error(error: Error) -> bool {
+pub fn is_limit_or_memory_error(error: Error) -> bool {
     [ENOSPC, errno::edquot(), ENOMEM].contains(&error)
 }

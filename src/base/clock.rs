@@ -31,7 +31,7 @@ pub fn realtime_ns() -> u64 {
 
 /// Returns the ticks of the TSC per millisecond, or 0 if the rate of the TSC is not constant or the
 /// TSC stops in idle states.
-pub fn tsc_khz() -> u32 {
+pub fn invariant_tsc_khz() -> u32 {
     // SAFETY: The callee only reads properties of the processor, without requirements.
     unsafe { helpers::pfc_tsc_khz() }
 }
@@ -103,7 +103,7 @@ impl Clock {
 
     /// Returns the current time by a clock that user space can read too: the TSC if `self` is the
     /// TSC, and CLOCK_MONOTONIC in nanoseconds if `self` is the scheduler's clock.
-    pub fn user_readable_ticks(&self) -> u64 {
+    pub fn now_by_user_readable_clock(&self) -> u64 {
         match self.is_tsc {
             true => self.now_ordered(),
             // SAFETY: The clock can be read in any context.
@@ -111,8 +111,9 @@ impl Clock {
         }
     }
 
-    /// Returns whether [`user_readable_ticks`](Self::user_readable_ticks) returns CLOCK_MONOTONIC.
-    pub fn uses_clock_monotonic(&self) -> bool {
+    /// Returns whether [`now_by_user_readable_clock`](Self::now_by_user_readable_clock) returns
+    /// CLOCK_MONOTONIC.
+    pub fn is_user_clock_monotonic(&self) -> bool {
         !self.is_tsc
     }
 

@@ -36,7 +36,7 @@ unsafe impl Sync for ModuleRef {}
 
 impl ModuleRef {
     /// Takes a reference to this module. Called in a system call on an open file of this module.
-    pub fn new() -> Self {
+    pub fn of_this_module() -> Self {
         // SAFETY: The open file on which the system call was made holds a reference to the module
         // already.
         // INVARIANT: The reference to the module was just taken.
@@ -51,7 +51,7 @@ impl ModuleRef {
     /// # Safety
     ///
     /// `owner` is NULL, or a module that is not freed during the call.
-    pub unsafe fn of_live_module(owner: *mut bindings::module) -> Option<Self> {
+    pub unsafe fn of_module_if_live(owner: *mut bindings::module) -> Option<Self> {
         // SAFETY: By the function's requirement `owner` is NULL or valid.
         let lives = unsafe { owner.as_ref() }
             .is_none_or(|m| m.state == bindings::module_state_MODULE_STATE_LIVE);

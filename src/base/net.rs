@@ -29,7 +29,7 @@ impl RtnlLock {
 
     /// Calls `call` for each interface of the initial network namespace.
     #[inline]
-    pub fn for_each_interface(&self, call: impl Fn(&Interface)) {
+    pub fn for_each_init_net_interface(&self, call: impl Fn(&Interface)) {
         // SAFETY: The RTNL mutex is held, so that no interface is added or removed during the walk.
         let next = |dev| unsafe { helpers::pfc_netdev_next(dev) };
         let mut dev = next(core::ptr::null_mut());
@@ -132,7 +132,7 @@ pub unsafe fn receiving_interface<'a>(skb: *const bindings::sk_buff) -> Option<&
 
 /// The place in the receive path at which a packet was dropped.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum PacketDropPoint {
+pub enum RxDropPoint {
     /// The packet was dropped before the tracepoint of received packets, because the backlog of the
     /// CPU is full.
     Backlog,
@@ -149,13 +149,16 @@ pub enum PacketDropPoint {
 ///
 /// `skb` is alive, and is being dropped for the reason `reason`.
 #[inline]
-pub unsafe fn drop_point(skb: *const bindings::sk_buff, reason: u32) -> Option<PacketDropPoint> {
+pub unsafe fn counted_rx_drop_point(
+    skb: *const bindings::sk_buff,
+    reason: u32,
+) -> Option<RxDropPoint> {
     match reason {
-        bindings::skb_drop_reason_SKB_DROP_REASON_CPU_BACKLOG => Some(PacketDropPoint::Backlog),
+        bindings::skb_drop_reason_SKB_DROP_REASON_CPU_BACKLOG => Some(RxDropPoint::Backlog),
         bindings::skb_drop_reason_SKB_DROP_REASON_UNHANDLED_PROTO => {
             // SAFETY: The packet is alive, by this function's requirement. The receive path owns a
             // packet that is dropped for this reason, so that `skb->dev` is null or valid.
-            unsafe { helpers::pfc_skb_is_rx_dropped(skb) }.then_some(PacketDropPoint::Protocol)
+            unsafe { helpers::pfc_skb_is_rx_dropped(skb) }.then_some(RxDropPoint::Protocol)
         }
         _ => None,
     }

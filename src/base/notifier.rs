@@ -40,7 +40,7 @@ impl WaitQueue {
 
     /// Wakes the readers and sends SIGIO as soon as interrupts are on. Callable in any context.
     #[inline]
-    pub fn wake_readers(&self) {
+    pub fn queue_wakeup_and_sigio(&self) {
         // SAFETY: `raw` is valid by the type's invariant; an irq_work can be queued in any context.
         unsafe { helpers::pfc_notifier_wake_readers(self.raw.as_ptr()) }
     }

@@ -54,7 +54,7 @@ impl Page {
 
     /// Writes a value at an offset in the page, by a volatile write. `offset` is a multiple of the
     /// alignment of `T`, and the value ends within the page.
-    pub fn put<T: Copy>(&self, offset: usize, value: T) {
+    pub fn write_at<T: Copy>(&self, offset: usize, value: T) {
         debug_assert!(offset + size_of::<T>() <= PAGE_SIZE);
         // SAFETY: The offset is within the page, and callers pass the aligned offsets of fields.
         unsafe {

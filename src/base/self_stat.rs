@@ -48,7 +48,7 @@ impl<const N: usize> ModuleStats<N> {
         // SAFETY: By the function's requirement nothing else accesses the fields. The masked index
         // is within the array.
         unsafe {
-            self.slot_address(stat).write(slot);
+            self.slots_element_ptr(stat).write(slot);
             *self.tsc_to_ns_mult.get() = helpers::pfc_tsc_ns_scale();
         }
     }
@@ -59,7 +59,7 @@ impl<const N: usize> ModuleStats<N> {
     }
 
     #[inline(always)]
-    fn slot_address(&self, stat: usize) -> *mut *mut i64 {
+    fn slots_element_ptr(&self, stat: usize) -> *mut *mut i64 {
         let first = self.slots.get().cast::<*mut i64>();
         // `N` is a power of two, so the mask does not change an index below `N`.
         first.wrapping_add(stat & (N - 1))
@@ -69,7 +69,7 @@ impl<const N: usize> ModuleStats<N> {
     fn slot(&self, stat: usize) -> *mut i64 {
         // SAFETY: The masked index is within the array, which is not written any more, by the
         // type's invariant.
-        unsafe { self.slot_address(stat).read() }
+        unsafe { self.slots_element_ptr(stat).read() }
     }
 
     /// Adds one to the statistic `stat`. Callable in any context.

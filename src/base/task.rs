@@ -152,7 +152,7 @@ impl TaskRef<'_> {
 
     /// Returns whether a task that is not running is in a system call. The result is always false
     /// for a running task and for a kernel thread.
-    pub fn is_in_syscall(&self) -> bool {
+    pub fn is_off_cpu_in_syscall(&self) -> bool {
         // SAFETY: The task is valid by the type's invariant.
         unsafe { helpers::pfc_in_syscall(self.0.as_ptr()) }
     }

@@ -29,7 +29,7 @@ use kernel::prelude::*;
 use super::block::Request;
 use super::helpers;
 use super::irq::IrqAction;
-use super::net::{self, Interface, InterfaceListener, Packet, PacketDropPoint, RegisteredListener};
+use super::net::{self, Interface, InterfaceListener, Packet, RegisteredListener, RxDropPoint};
 use super::task::TaskRef;
 
 /// A kernel tracepoint. A value of an `Event` type has the arguments of one call of the tracepoint.
@@ -124,7 +124,7 @@ pub struct PreviousState {
 impl PreviousState {
     /// Returns whether the task blocks or exits.
     #[inline(always)]
-    pub const fn blocks(self) -> bool {
+    pub const fn blocks_or_exits(self) -> bool {
         !self.preempt && self.state != 0
     }
 
@@ -153,13 +153,13 @@ const _: () = {
         };
         let is_low = state % 0x80 != 0;
         assert!(blocked.blocks_in_low_state() == (is_low && !blocked.is_dead()));
-        assert!(blocked.blocks() || !blocked.blocks_in_low_state());
+        assert!(blocked.blocks_or_exits() || !blocked.blocks_in_low_state());
         // A task can be preempted after it has set its state, and before it calls schedule().
         let preempted = PreviousState {
             preempt: true,
             state,
         };
-        assert!(!preempted.blocks() && !preempted.blocks_in_low_state());
+        assert!(!preempted.blocks_or_exits() && !preempted.blocks_in_low_state());
         state += 1;
     }
 };
@@ -375,10 +375,10 @@ event! {
             socket: *const c_void) {
         /// The place at which the packet was dropped, and the interface that counts the drop in its
         /// own statistics. `None` if no interface counts the drop.
-        // SAFETY: The packet is alive during the call. If `drop_point` returns a place, `skb->dev`
-        // is valid.
-        at: Option<(PacketDropPoint, &'a Interface)> = unsafe {
-            net::drop_point(skb, why).zip(net::packet_interface(skb))
+        // SAFETY: The packet is alive during the call. If `counted_rx_drop_point` returns a place,
+        // `skb->dev` is valid.
+        at: Option<(RxDropPoint, &'a Interface)> = unsafe {
+            net::counted_rx_drop_point(skb, why).zip(net::packet_interface(skb))
         },
     }
 }

@@ -107,8 +107,8 @@ struct DeferredObject {
 /// - A bucket's `entry` is written before the bucket's `hash_or_state` is published. After
 ///   `hash_or_state` was replaced, one grace period passes before the entry is freed.
 /// - Only one thread at a time inserts and removes entries: the holder of the RTNL mutex in a table
-///   whose entries are added by [`add`](Self::add), or the worker in a table whose entries are
-///   requested by [`request`](Self::request).
+///   whose entries are added by [`add_or_defer`](Self::add_or_defer), or the worker in a table
+///   whose entries are requested by [`request`](Self::request).
 /// - Only the worker frees entries: the worker collects all buckets in state [`BUCKET_REMOVING`],
 ///   waits for one grace period, and frees the entries of these buckets.
 /// - `deferred_objects` is accessed by the holder of the RTNL mutex only.
@@ -118,23 +118,24 @@ pub struct KeyedCounters<R> {
     // table.
     work: Opaque<bindings::work_struct>,
     create: fn(&Key) -> Result<R>,
-    /// Calls [`add`](Self::add) for each object that exists. `None` in a table whose entries are
-    /// requested by [`request`](Self::request).
+    /// Calls [`add_or_defer`](Self::add_or_defer) for each object that exists. `None` in a table
+    /// whose entries are requested by [`request`](Self::request).
     add_existing_objects: Option<fn(&Self, &RtnlLock)>,
     /// The plural noun for the objects of the table in log lines.
     plural_noun: &'static str,
     buckets: KVVec<Bucket<R>>,
     pending: [EntryRequest; MAX_PENDING_REQUESTS],
     /// The number of buckets that have a key, including those whose entry is being removed.
-    nr_entries: Atomic<usize>,
+    nr_occupied_buckets: Atomic<usize>,
     /// The number of buckets that are in state [`BUCKET_REMOVING`] or [`BUCKET_DRAINING`].
     nr_removing: Atomic<usize>,
     /// The objects whose entries the worker creates after it has dropped the removed entries,
     /// oldest object first. `nr_deferred` is the length of `deferred_objects`.
     deferred_objects: UnsafeCell<KVVec<DeferredObject>>,
     nr_deferred: Atomic<usize>,
-    /// The number of existing objects that were passed to [`add`](Self::add) and have no entry,
-    /// because the table was full or memory was short. Changed with the RTNL mutex held.
+    /// The number of existing objects that were passed to [`add_or_defer`](Self::add_or_defer) and
+    /// have no entry, because the table was full or memory was short. Changed with the RTNL mutex
+    /// held.
     nr_objects_without_entry: Atomic<usize>,
     /// State of the log line about an object for which the table had no room: 0, [`LOG_LINE_DUE`]
     /// or [`LOG_LINE_WRITTEN`].
@@ -157,9 +158,10 @@ unsafe impl<R: Send + Sync> Sync for KeyedCounters<R> {}
 impl<R: Send + Sync> KeyedCounters<R> {
     /// Creates an empty table. `plural_noun` is the noun for the table's objects in log lines, such
     /// as "disks". `create` is called to add the instances of a new entry. `add_existing_objects`
-    /// is needed if entries are added by [`add`](Self::add): it calls `add` for each object that
-    /// exists. If the table was full or memory was short, the worker calls `add_existing_objects`
-    /// later, with the RTNL mutex held. Called in process context.
+    /// is needed if entries are added by [`add_or_defer`](Self::add_or_defer): it calls
+    /// `add_or_defer` for each object that exists. If the table was full or memory was short, the
+    /// worker calls `add_existing_objects` later, with the RTNL mutex held. Called in process
+    /// context.
     #[inline]
     pub fn new(
         plural_noun: &'static str,
@@ -191,7 +193,7 @@ impl<R: Send + Sync> KeyedCounters<R> {
                         key: UnsafeCell::new(Key::NONE),
                     }
                 }; MAX_PENDING_REQUESTS],
-                nr_entries: Atomic::new(0),
+                nr_occupied_buckets: Atomic::new(0),
                 nr_removing: Atomic::new(0),
                 deferred_objects: UnsafeCell::new(KVVec::new()),
                 nr_deferred: Atomic::new(0),
@@ -213,16 +215,13 @@ impl<R: Send + Sync> KeyedCounters<R> {
     /// only after all probes that may have found the entry have returned.
     #[inline]
     pub fn find(&self, key: &Key) -> Option<&R> {
-        self.find_entry(key)
-            .ok()
-            .flatten()
-            .map(|entry| &entry.value)
+        self.find_key(key).ok().flatten().map(|entry| &entry.value)
     }
 
     /// Returns the entry of a key. Returns `Err` if the key is not in the table, and `Ok(None)` if
     /// the key is in the table but its entry could not be created.
     #[inline]
-    fn find_entry(&self, key: &Key) -> Result<Option<&Entry<R>>, ()> {
+    fn find_key(&self, key: &Key) -> Result<Option<&Entry<R>>, ()> {
         for bucket in self.probe_sequence(key) {
             // Pairs with the release in `insert`: a search that sees the hash of an entry sees the
             // complete entry.
@@ -253,7 +252,7 @@ impl<R: Send + Sync> KeyedCounters<R> {
     /// context.
     #[inline]
     fn has_room(&self, key: &Key) -> bool {
-        self.nr_entries.load(Relaxed) < MAX_ENTRIES
+        self.nr_occupied_buckets.load(Relaxed) < MAX_ENTRIES
             && self
                 .probe_sequence(key)
                 .any(|bucket| bucket.hash_or_state.load(Relaxed) <= BUCKET_TOMBSTONE)
@@ -274,8 +273,7 @@ impl<R: Send + Sync> KeyedCounters<R> {
     /// NMI, but not under a run-queue lock.
     #[inline]
     pub fn request(&self, key: &Key) {
-        if self.find_entry(key).is_ok() || monotonic_ns() < self.no_requests_before_ns.load(Relaxed)
-        {
+        if self.find_key(key).is_ok() || monotonic_ns() < self.no_requests_before_ns.load(Relaxed) {
             return;
         }
         // Without a free bucket the worker could not insert the entry, so the entry is not
@@ -313,13 +311,13 @@ impl<R: Send + Sync> KeyedCounters<R> {
     /// Context: process context. The caller holds the RTNL mutex, which serialises callers.
     ///
     /// If removed entries are not dropped yet, the worker creates the new entry after it has
-    /// dropped them, because the instances of a removed entry may have the same names. `add` must
-    /// not wait for the worker: during the wait, every other change of network interfaces would
-    /// wait for the RTNL mutex. The worker's wait can be long: if a SCHED_FIFO thread has preempted
-    /// a probe, the worker waits until that probe has run again and returned.
+    /// dropped them, because the instances of a removed entry may have the same names.
+    /// `add_or_defer` must not wait for the worker: during the wait, every other change of network
+    /// interfaces would wait for the RTNL mutex. The worker's wait can be long: if a SCHED_FIFO
+    /// thread has preempted a probe, the worker waits until that probe has run again and returned.
     #[inline]
-    pub fn add(&self, key: &Key, name: &Key) {
-        if self.find_entry(key).is_ok() {
+    pub fn add_or_defer(&self, key: &Key, name: &Key) {
+        if self.find_key(key).is_ok() {
             return;
         }
         let added = if self.nr_removing.load(Relaxed) == 0 && self.nr_deferred.load(Relaxed) == 0 {
@@ -356,16 +354,16 @@ impl<R: Send + Sync> KeyedCounters<R> {
     /// Returns whether some objects have no entry and the table has room for at least one of them.
     fn has_room_for_missing(&self) -> bool {
         self.nr_objects_without_entry.load(Relaxed) != 0
-            && self.nr_entries.load(Relaxed) < MAX_ENTRIES
+            && self.nr_occupied_buckets.load(Relaxed) < MAX_ENTRIES
     }
 
     /// Creates the entries of the objects in `deferred_objects`, and then, if the table has room,
     /// of other objects that have no entry. If removed entries still wait to be dropped, leaves
     /// `deferred_objects` unchanged for the worker's next run. Called by the worker.
-    fn create_deferred_entries(&self) {
-        // `add` raises `nr_deferred` before it queues the work, so that the next run of the worker
-        // sees the new value. Only the worker drops entries, so only this run or a later run of the
-        // worker can make room for an object without an entry.
+    fn create_missing_entries(&self) {
+        // `add_or_defer` raises `nr_deferred` before it queues the work, so that the next run of
+        // the worker sees the new value. Only the worker drops entries, so only this run or a later
+        // run of the worker can make room for an object without an entry.
         if self.nr_deferred.load(Relaxed) == 0 && !self.has_room_for_missing() {
             return;
         }
@@ -448,10 +446,10 @@ impl<R: Send + Sync> KeyedCounters<R> {
                 // SAFETY: No search reads the `entry` of a bucket without a published hash, and the
                 // worker has waited for earlier readers of `entry`.
                 unsafe { bucket.entry.get().write(entry) };
-                // Pairs with the acquire in `find_entry`: a search that sees the hash sees the
+                // Pairs with the acquire in `find_key`: a search that sees the hash sees the
                 // complete entry.
                 bucket.hash_or_state.store(key.hash, Release);
-                self.nr_entries.add(1, Relaxed);
+                self.nr_occupied_buckets.add(1, Relaxed);
                 return Ok(());
             }
         }
@@ -462,9 +460,9 @@ impl<R: Send + Sync> KeyedCounters<R> {
         Err(ENOSPC)
     }
 
-    /// Removes the entry of an object for which [`add`](Self::add) was called. The worker drops the
-    /// entry after all probes that may have found it have returned. Called in process context, with
-    /// the RTNL mutex held.
+    /// Removes the entry of an object for which [`add_or_defer`](Self::add_or_defer) was called.
+    /// The worker drops the entry after all probes that may have found it have returned. Called in
+    /// process context, with the RTNL mutex held.
     #[inline]
     pub fn remove(&self, key: &Key) {
         if self.nr_deferred.load(Relaxed) != 0 {
@@ -528,7 +526,7 @@ impl<R: Send + Sync> KeyedCounters<R> {
             // Pairs with the acquire in `insert`: the worker has read the bucket's `entry` before
             // `insert` writes a new one.
             bucket.hash_or_state.store(BUCKET_TOMBSTONE, Release);
-            self.nr_entries.add(usize::MAX, Relaxed);
+            self.nr_occupied_buckets.add(usize::MAX, Relaxed);
             self.nr_removing.add(usize::MAX, Relaxed);
         }
     }
@@ -544,7 +542,7 @@ impl<R: Send + Sync> KeyedCounters<R> {
         // cancelled the work.
         let this = unsafe { &*work.cast::<Self>() };
         this.drop_removed();
-        this.create_deferred_entries();
+        this.create_missing_entries();
         for pending in &this.pending {
             // Pairs with the release in `request`: the worker reads the complete key.
             if pending.hash_or_state.load(Acquire) <= 1 {
@@ -553,7 +551,7 @@ impl<R: Send + Sync> KeyedCounters<R> {
             // SAFETY: The slot holds a complete key, which is not written again until
             // `hash_or_state` is 0.
             let key = unsafe { pending.key.get().read() };
-            if this.find_entry(&key).is_err() {
+            if this.find_key(&key).is_err() {
                 if this.try_insert(&key, &key) == Err(ENOMEM) {
                     let end_ns = monotonic_ns().saturating_add(ALLOCATION_RETRY_PAUSE_NS);
                     this.no_requests_before_ns.store(end_ns, Relaxed);

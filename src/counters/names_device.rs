@@ -20,8 +20,8 @@
 //! the whole text is generated without releasing `REGISTRY`.
 //!
 //! No memory is allocated under `REGISTRY`, because an allocation that is charged to a full control
-//! group can take seconds. [`NamesTextBuilder::reserve`] allocates the memory before `REGISTRY` is
-//! taken.
+//! group can take seconds. [`NamesTextBuilder::reserve_instance_lines`] allocates the memory before
+//! `REGISTRY` is taken.
 
 use core::fmt::{self, Write};
 use core::ops::Range;
@@ -45,7 +45,8 @@ const MAX_FIRST_LINE_BYTES: usize = 26 + 20 + 9 + 32 + 1;
 /// digits, because it is below 65,536. A name is shorter than [`NAME_MAX`].
 const MAX_INSTANCE_LINE_BYTES: usize = 5 + 1 + 7 + 1 + NAME_MAX + 1;
 
-/// The text of `/dev/perfcounters_names`. Only [`reserve`](Self::reserve) allocates memory.
+/// The text of `/dev/perfcounters_names`. Only
+/// [`reserve_instance_lines`](Self::reserve_instance_lines) allocates memory.
 struct NamesTextBuilder(VVec<u8>);
 
 impl Write for NamesTextBuilder {
@@ -78,7 +79,7 @@ fn generate_text_at_once() -> Result<NamesTextBuilder> {
     let mut text = NamesTextBuilder(VVec::new());
     let mut nr_slots = 0;
     loop {
-        text.reserve(nr_slots)?;
+        text.reserve_instance_lines(nr_slots)?;
         let registry = REGISTRY.lock();
         let registry = registry.as_ref().ok_or(ENODEV)?;
         if registry.nr_slots() <= nr_slots {
@@ -96,7 +97,7 @@ fn generate_text_in_parts() -> Result<Option<NamesTextBuilder>> {
     let mut text = NamesTextBuilder(VVec::new());
     let (mut at, mut generation) = (1_u32, None);
     loop {
-        text.reserve(MAX_INSTANCES_PER_LOCK_HOLD)?;
+        text.reserve_instance_lines(MAX_INSTANCES_PER_LOCK_HOLD)?;
         let registry = REGISTRY.lock();
         let registry = registry.as_ref().ok_or(ENODEV)?;
         let now = registry.store().header().generation().read_begin();
@@ -120,7 +121,7 @@ fn generate_text_in_parts() -> Result<Option<NamesTextBuilder>> {
 impl NamesTextBuilder {
     /// Allocates memory for the first line and the lines of `nr` instances. Called without the lock
     /// `REGISTRY`.
-    fn reserve(&mut self, nr: u32) -> Result {
+    fn reserve_instance_lines(&mut self, nr: u32) -> Result {
         let bytes = MAX_INSTANCE_LINE_BYTES.saturating_mul(nr as usize);
         self.0.reserve(
             bytes.saturating_add(MAX_FIRST_LINE_BYTES),

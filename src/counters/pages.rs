@@ -106,7 +106,7 @@ impl RegistryPages {
             desc_size: core::mem::size_of::<Desc>() as u32,
             possible_offset: abi::POSSIBLE_OFFSET,
             online_offset: abi::ONLINE_OFFSET,
-            tsc_khz: clock::tsc_khz(),
+            tsc_khz: clock::invariant_tsc_khz(),
             boot_id: random::random_bytes(),
             loaded_ns: clock::realtime_ns(),
             ..Header::default()
@@ -193,7 +193,8 @@ impl RegistryPages {
                 set_seqflag_pointer(&chunk);
             }
             for page in 0..per_chunk {
-                tables::SLOT_PAGE_ADDRESSES.publish((first + page) as usize, chunk.page(page));
+                tables::SLOT_PAGE_ADDRESSES
+                    .publish((first + page) as usize, chunk.per_cpu_page_address(page));
             }
             self.chunks
                 .push(chunk, GFP_KERNEL)
@@ -262,7 +263,7 @@ impl RegistryStore for RegistryPages {
         for slot in instance..instance.saturating_add(u32::from(nr_slots)) {
             let address = tables::slot_address(slot);
             for cpu in cpu::possible_cpus() {
-                zero_slot(address, cpu);
+                zero_slot_on_cpu(address, cpu);
             }
         }
     }
@@ -323,7 +324,7 @@ pub(crate) fn page_frame_number(pgoff: u64) -> Option<usize> {
 /// Writes a descriptor to a descriptor page. The caller changes the generation before and after the
 /// write: readers detect a torn copy by the generation.
 fn write_descriptor(page: &Page, instance: u32, desc: &Desc) {
-    page.put(
+    page.write_at(
         (instance % DESCS_PER_PAGE) as usize * size_of::<Desc>(),
         *desc,
     );
@@ -343,7 +344,7 @@ pub(crate) struct HeaderPage(pub(crate) Page);
 impl HeaderPage {
     /// Writes the whole header. Called once, before the page can be mapped.
     pub(crate) fn fill(&self, header: &Header) {
-        self.0.put(0, *header);
+        self.0.write_at(0, *header);
     }
 
     fn word(&self, offset: usize) -> &Word {
@@ -371,7 +372,7 @@ impl HeaderPage {
 
     /// Publishes in the header page the number of slots in use.
     pub(crate) fn set_nr_slots(&self, slots: u32) {
-        self.0.put(offset_of!(Header, nr_slots), slots);
+        self.0.write_at(offset_of!(Header, nr_slots), slots);
     }
 
     /// Publishes in the header page the number of chunks. The caller has already stored the
@@ -381,7 +382,7 @@ impl HeaderPage {
         // publishes the chunk of a new instance, and then changes the generation. A reader that
         // sees the generation in which an instance exists therefore sees the chunk of the instance.
         base::kernel_version::smp_wmb();
-        self.0.put(offset_of!(Header, nr_chunks), chunks);
+        self.0.write_at(offset_of!(Header, nr_chunks), chunks);
     }
 
     /// Sets or clears a CPU's bit in the bitmap at `offset`. Calls are serialised: until the end of
@@ -442,7 +443,7 @@ impl Chunk {
     }
 
     /// Returns the per-CPU address of the page with index `page` in this chunk.
-    pub(crate) fn page(&self, page: u32) -> usize {
+    pub(crate) fn per_cpu_page_address(&self, page: u32) -> usize {
         debug_assert!(page < self.pages);
         self.base.as_ptr() as usize + page as usize * PAGE_SIZE
     }
@@ -460,7 +461,7 @@ impl Drop for Chunk {
 /// `chunk`. Called before any driver can be loaded.
 fn set_seqflag_pointer(chunk: &Chunk) {
     // SAFETY: Only module init calls this function. No driver can use `perf_counter_seqflag` yet.
-    unsafe { helpers::perf_counter_seqflag = chunk.page(0) as *mut u64 }
+    unsafe { helpers::perf_counter_seqflag = chunk.per_cpu_page_address(0) as *mut u64 }
 }
 
 /// Returns the page frame number of a page with counters of `cpu`. `page` is the per-CPU address of
@@ -474,7 +475,7 @@ fn counter_page_frame_number(page: usize, cpu: u32) -> usize {
 /// Sets the value of a slot on `cpu` to zero. `address` is the slot's per-CPU address. No update of
 /// the slot is running: its instance is not live, and the registry has waited for all updates that
 /// began while the instance was live.
-fn zero_slot(address: usize, cpu: u32) {
+fn zero_slot_on_cpu(address: usize, cpu: u32) {
     let slot = cpu::word_address_on_cpu(address as *mut i64, cpu);
     // SAFETY: The slot is within a chunk, and its CPU is possible. The access is volatile, as user
     // space may read the slot at the same time.

@@ -51,7 +51,10 @@ impl CpuKind {
     /// `None` if no CPU is of this kind.
     pub(crate) fn find_id_of_same_kind(&self) -> Option<u32> {
         let like = |other: &Self| other.id != 0 && Self { id: 0, ..*other } == *self;
-        iter().map(|(_, kind)| kind).find(like).map(|kind| kind.id)
+        each_cpu_ever_online()
+            .map(|(_, kind)| kind)
+            .find(like)
+            .map(|kind| kind.id)
     }
 
     /// Returns whether the CPU has none of the registers in the description of the hardware PMU.
@@ -86,7 +89,7 @@ impl CpuKind {
 
 /// Iterates over the number and the kind of each CPU that has been online since the description of
 /// the hardware PMU was registered, including CPUs that are offline now.
-pub(crate) fn iter() -> impl Iterator<Item = (u32, CpuKind)> {
+pub(crate) fn each_cpu_ever_online() -> impl Iterator<Item = (u32, CpuKind)> {
     let all = cpu::possible_cpus().map(|cpu| (cpu, per_cpu::cpu_kind(cpu)));
     all.filter(|(_, kind)| kind.id != 0)
 }
@@ -94,7 +97,7 @@ pub(crate) fn iter() -> impl Iterator<Item = (u32, CpuKind)> {
 /// Returns a bit mask of the hardware PMDs that some CPUs have and other CPUs lack. CPUs without
 /// any PMU register are ignored.
 pub(crate) fn hardware_pmds_of_some_cpus() -> u64 {
-    let each = iter().filter(|(_, kind)| !kind.has_no_registers());
+    let each = each_cpu_ever_online().filter(|(_, kind)| !kind.has_no_registers());
     let (some, every) = each.fold((0, u64::MAX), |(some, every), (_, kind)| {
         (some | kind.pmds, every & kind.pmds)
     });
@@ -127,7 +130,7 @@ pub(crate) fn detect_cpu_kinds(new: &PmuDescription, last: &mut u32) -> Result {
         }
         set_this_cpu_kind(kind, last);
     });
-    let (pmcs, pmds) = iter().fold((0, 0), |(pmcs, pmds), (_, kind)| {
+    let (pmcs, pmds) = each_cpu_ever_online().fold((0, 0), |(pmcs, pmds), (_, kind)| {
         (pmcs | kind.pmcs, pmds | kind.pmds)
     });
     let lacks =
@@ -158,7 +161,7 @@ pub(crate) fn set_this_cpu_kind(kind: CpuKind, last: &mut u32) {
 /// different kinds, logs this as well.
 pub(crate) fn log_cpu_kinds(pmu: &PmuDescription) {
     let mut nr = 0u32;
-    for (cpu, kind) in iter() {
+    for (cpu, kind) in each_cpu_ever_online() {
         nr = nr.wrapping_add(u32::from(!kind.has_no_registers()));
         if kind.has_no_registers() {
             pr_info!(
@@ -168,8 +171,8 @@ pub(crate) fn log_cpu_kinds(pmu: &PmuDescription) {
             );
         }
     }
-    let first = iter().map(|(_, kind)| kind.id).min();
-    if iter().any(|(_, kind)| Some(kind.id) != first) && nr > 1 {
+    let first = each_cpu_ever_online().map(|(_, kind)| kind.id).min();
+    if each_cpu_ever_online().any(|(_, kind)| Some(kind.id) != first) && nr > 1 {
         pr_info!(
             "{}: CPUs differ: a context counts only on CPUs with all of its registers; see \
              /proc/perfmon_map\n",
@@ -220,7 +223,7 @@ impl CpuFit {
     }
 
     /// Resets the measured times. Called when the context is detached.
-    pub(crate) fn reset(&mut self) {
+    pub(crate) fn reset_times(&mut self) {
         self.stop_measuring();
         self.unfit_time_ns = 0;
     }

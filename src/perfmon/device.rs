@@ -93,7 +93,7 @@ impl FileOperations for PerfmonFile {
         let context = self.context.lock().take();
         if let Some(context) = context {
             let _ = context.unload();
-            context.close();
+            context.free_detached();
         }
     }
 
@@ -138,7 +138,7 @@ impl FileOperations for PerfmonFile {
             abi::READ_RUNS => read_runs(&*context()?, read(arg)?),
             abi::RESTART => {
                 let context = context()?;
-                context.recheck_block_permission()?;
+                context.recheck_stop_permission()?;
                 context.restart()
             }
             abi::PAUSE => match read::<u32>(arg)? {
@@ -202,7 +202,7 @@ impl FileOperations for PerfmonFile {
     }
 
     fn mmap(&self, vma: &mut Vma) -> Result {
-        map_memory(&*self.context()?, vma, PERFMON_OPERATIONS.mappings())
+        map_buffer_or_self_page(&*self.context()?, vma, PERFMON_OPERATIONS.mappings())
     }
 
     fn vma_open(&self, vma: &mut Vma) {
@@ -286,7 +286,7 @@ fn create_context(opened: &PerfmonFile, ctx: Ctx, format: Option<&Create>) -> Re
 
 fn write_pmcs(context: &Context, vector: Vector) -> Result {
     let privileged = access::may_monitor_kernel();
-    let described = &context.registers;
+    let described = &context.pmu_registers;
     let mut values = read_vector_elements::<Pmc>(&vector)?;
     for pmc in &mut values {
         pmc.check().map_err(to_kernel_error)?;
@@ -308,7 +308,7 @@ fn read_and_check_pmds(
     vector: &Vector,
     check: fn(&Pmd) -> Result<(), Error>,
 ) -> Result<KVVec<Pmd>> {
-    let map = context.registers.as_map();
+    let map = context.pmu_registers.as_map();
     let given = read_vector_elements::<Pmd>(vector)?;
     for pmd in &given {
         check(pmd).map_err(to_kernel_error)?;
@@ -323,7 +323,7 @@ fn read_and_check_pmds(
 }
 
 fn write_pmds(context: &Context, vector: Vector) -> Result {
-    let map = context.registers.as_map();
+    let map = context.pmu_registers.as_map();
     let mut given = read_and_check_pmds(context, &vector, Pmd::check_write)?;
     for pmd in &mut given {
         if pmd.reg_random_seed == 0 {
@@ -463,7 +463,7 @@ fn insert_self_page(context: Option<&Context>, fault: &PageFault<'_>) -> binding
 /// Maps the memory that the file offset selects: the sampling buffer, the reader's page of a ring,
 /// or the self page. `ops` are the operations of mappings of the self page. Returns `EINVAL` if the
 /// offset or the length is not valid.
-fn map_memory(
+fn map_buffer_or_self_page(
     context: &Context,
     vma: &mut Vma,
     ops: &'static bindings::vm_operations_struct,
@@ -483,13 +483,13 @@ fn map_memory(
     // of the child.
     // SAFETY: The mapping is being set up.
     unsafe { VmaNew::from_raw(vma.as_ptr()) }.set_dontcopy();
-    context.add_self_page_mapping()?;
-    let has_counters = context.registers.counters().next().is_some();
+    context.count_new_self_page_mapping()?;
+    let has_counters = context.pmu_registers.hardware_counters().next().is_some();
     // SAFETY: The caller is in process context, in the process that maps the page.
     let allowed = has_counters && unsafe { helpers::pfm_rdpmc_allow() };
     if allowed {
         vma.set_private_data(RDPMC_ALLOWED);
     }
-    context.set_rdpmc_allowed(allowed);
+    context.record_rdpmc_allowed(allowed);
     Ok(())
 }

@@ -166,7 +166,7 @@ impl FormatDescription {
     fn pin(&self) -> Option<PinnedFormat> {
         // SAFETY: The owner is NULL, or a module that cannot be freed while its format is
         // registered.
-        let _module = unsafe { ModuleRef::of_live_module(self.raw().owner) }?;
+        let _module = unsafe { ModuleRef::of_module_if_live(self.raw().owner) }?;
         // INVARIANT: `_module` is the reference to the owner of `raw`.
         Some(PinnedFormat {
             raw: self.raw,

@@ -5,10 +5,10 @@
 use kernel::ffi::CStr;
 use perfmon_rules::register_map::Scope;
 
-use crate::contexts::context::{context_of_task, loaded_context};
+use crate::contexts::context::{context_of_task, loaded_or_attached_context};
 use crate::contexts::phase::Target;
 use crate::pmus;
-use crate::reservation::{reset_pmu, RESERVED_PMU};
+use crate::reservation::{reset_pmu, RESERVED_PMU_REGISTERS};
 use crate::stats;
 use base::hotplug::OnlineCallbacks;
 use base::power::PowerCallbacks;
@@ -23,7 +23,7 @@ impl OnlineCallbacks for Hotplug {
     /// Resets the PMU of this CPU if the PMU is reserved.
     fn online(cpu: u32) {
         stats::cpu_online(cpu);
-        if let Some(registers) = RESERVED_PMU.lock().as_ref() {
+        if let Some(registers) = RESERVED_PMU_REGISTERS.lock().as_ref() {
             reset_pmu(registers);
         }
         pmus::handle_cpu_hotplug(cpu, true);
@@ -33,7 +33,7 @@ impl OnlineCallbacks for Hotplug {
     fn offline(cpu: u32) {
         pmus::handle_cpu_hotplug(cpu, false);
         let _preempt = preempt::NoPreempt::new();
-        if let Some(context) = loaded_context(Scope::System) {
+        if let Some(context) = loaded_or_attached_context(Scope::System) {
             context.handle_end_of_target(Target::Cpu(cpu::this_cpu()));
         }
     }
@@ -45,19 +45,20 @@ pub(crate) struct Power;
 impl PowerCallbacks for Power {
     /// Removes the contexts from this CPU's PMU.
     fn suspend() {
-        let system = loaded_context(Scope::System);
-        for context in Iterator::chain(loaded_context(Scope::Thread).into_iter(), system) {
+        let thread = loaded_or_attached_context(Scope::Thread);
+        let system = loaded_or_attached_context(Scope::System);
+        for context in Iterator::chain(thread.into_iter(), system) {
             context.sched_out();
         }
     }
 
     /// Programs the contexts into this CPU's PMU again.
     fn resume() {
-        let system = loaded_context(Scope::System);
+        let system = loaded_or_attached_context(Scope::System);
         let thread = context_of_task(task::current_task_address());
         // Reset the PMU, because firmware may have changed its registers. All tasks are frozen, so
-        // try_lock() succeeds: no task holds `RESERVED_PMU`.
-        if let Some(held) = RESERVED_PMU.try_lock() {
+        // try_lock() succeeds: no task holds `RESERVED_PMU_REGISTERS`.
+        if let Some(held) = RESERVED_PMU_REGISTERS.try_lock() {
             if let Some(registers) = held.as_ref() {
                 reset_pmu(registers);
             }

@@ -101,7 +101,7 @@ struct PerfMon {
     _hotplug: base::hotplug::HotplugRegistration<hotplug::Hotplug>,
     _tree: pmu_description::DebugfsTree,
     _task_works: base::task::TaskWorksGuard,
-    _stats: stats::PerfmonStats,
+    _stats: stats::StatInstances,
     _threads: contexts::thread_table::ThreadTable,
 }
 
@@ -110,8 +110,8 @@ impl kernel::Module for PerfMon {
         base::lock::init_mutex(&pmus::PMUS);
         base::lock::init_mutex(&formats::FORMATS);
         base::lock::init_mutex(&session::SESSION);
-        base::lock::init_mutex(&reservation::RESERVED_PMU);
-        let stats = stats::PerfmonStats::new()?;
+        base::lock::init_mutex(&reservation::RESERVED_PMU_REGISTERS);
+        let stats = stats::StatInstances::new()?;
         // Create the debugfs tree before the hotplug callbacks are registered, because they create
         // a directory in the tree for each CPU.
         let tree = pmu_description::DebugfsTree::create();

@@ -27,7 +27,7 @@ pub(crate) struct IrqRegs(pub(crate) *const bindings::pt_regs);
 /// the thread left user mode. A kernel address is stored only if `kernel` is set. Process and
 /// thread ids are those of the PID namespace `ns`. Callable in any context with preemption off.
 #[inline(always)]
-pub(crate) fn fill_overflow(
+pub(crate) fn fill_overflow_take_deferred_ip(
     overflow: &mut Overflow,
     interrupted: Option<IrqRegs>,
     kernel: bool,

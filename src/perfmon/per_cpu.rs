@@ -69,10 +69,10 @@ pub(crate) fn reservation_of_last_reset_on(cpu: u32) -> u64 {
 }
 
 /// Returns the address of the context of scope `scope` on this CPU, or 0: see
-/// [`loaded_context`](crate::contexts::context::loaded_context). Called with interrupts or
-/// preemption off.
+/// [`loaded_or_attached_context`](crate::contexts::context::loaded_or_attached_context). Called
+/// with interrupts or preemption off.
 #[inline]
-pub(crate) fn loaded_context_address(scope: Scope) -> usize {
+pub(crate) fn loaded_or_attached_address(scope: Scope) -> usize {
     let context: usize;
     // SAFETY: The instruction reads a per-CPU word of this module.
     unsafe {
@@ -84,10 +84,10 @@ pub(crate) fn loaded_context_address(scope: Scope) -> usize {
 
 /// Sets the address of the context of scope `scope` on this CPU; 0 for no context. Called with
 /// interrupts off. A context is removed from the per-CPU word before it is closed;
-/// [`Deferral::free_context`](crate::contexts::deferral::Deferral::free_context) frees the
+/// [`Deferral::put_context_rcu`](crate::contexts::deferral::Deferral::put_context_rcu) frees the
 /// context after an RCU grace period.
 #[inline]
-pub(crate) fn set_loaded_context_address(scope: Scope, context: usize) {
+pub(crate) fn set_loaded_or_attached_address(scope: Scope, context: usize) {
     // SAFETY: The instruction writes a per-CPU word that only this function writes.
     unsafe {
         asm!("movq {c}, %gs:({p})", p = in(reg) scope_word(&raw const helpers::pfm_loaded, scope),

@@ -99,7 +99,7 @@ impl PmuDescription {
 
     /// Returns two MSR addresses: that of the global status, which shows the counters that have
     /// overflowed, and that of the MSR that clears the overflow bits.
-    pub(crate) fn global_status(&self) -> (u64, u64) {
+    pub(crate) fn status_and_clear_msrs(&self) -> (u64, u64) {
         (self.raw().global_status, self.raw().global_clear)
     }
 
@@ -146,7 +146,7 @@ impl PmuDescription {
 
     /// Calls the description's cpu() after this CPU has come online, or before this CPU goes
     /// offline.
-    pub(crate) fn cpu(&self, cpu: u32, online: bool) {
+    pub(crate) fn notify_cpu_hotplug(&self, cpu: u32, online: bool) {
         if let Some(told) = self.raw().cpu {
             // SAFETY: As `include/linux/perfmon.h` requires, this code runs on CPU `cpu`.
             unsafe { told(cpu, online) }
@@ -170,7 +170,7 @@ impl PmuDescription {
     pub(crate) fn pin(&self) -> Option<ModuleRef> {
         // SAFETY: The owner is NULL, or a module that cannot be freed while its description is
         // registered.
-        unsafe { ModuleRef::of_live_module(self.raw().owner) }
+        unsafe { ModuleRef::of_module_if_live(self.raw().owner) }
     }
 
     /// Returns the functions of the description that may be called only while its module is pinned.

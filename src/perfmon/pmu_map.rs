@@ -38,7 +38,7 @@ fn show_pmus(seq: &SeqFile) {
                 r.reserved | r.interrupt,
                 scope_suffix(r)
             );
-            show_cpus(seq, &|kind| pmu.first() != 0 || kind.has_pmc(n as u32));
+            show_cpus_and_end_line(seq, &|kind| pmu.first() != 0 || kind.has_pmc(n as u32));
         }
         for (n, (name, r)) in pmu
             .named_pmds()
@@ -58,7 +58,7 @@ fn show_pmus(seq: &SeqFile) {
                     r.rdpmc,
                     scope_suffix(r)
                 );
-                show_cpus(seq, &|kind| kind.has_pmd(n as u32));
+                show_cpus_and_end_line(seq, &|kind| kind.has_pmd(n as u32));
             } else {
                 let what = match r.is(kind::COUNTER) {
                     true => "counter",
@@ -81,8 +81,8 @@ fn show_pmus(seq: &SeqFile) {
 
 /// Prints the end of a register's line. If some CPUs do not have the register, first prints the
 /// list of CPUs that have it.
-fn show_cpus(seq: &SeqFile, has: &dyn Fn(&CpuKind) -> bool) {
-    let known = || cpu_kinds::iter().filter(|(_, kind)| !kind.has_no_registers());
+fn show_cpus_and_end_line(seq: &SeqFile, has: &dyn Fn(&CpuKind) -> bool) {
+    let known = || cpu_kinds::each_cpu_ever_online().filter(|(_, kind)| !kind.has_no_registers());
     if !known().all(|(_, kind)| has(&kind)) {
         show_cpu_list(
             seq,
@@ -95,7 +95,7 @@ fn show_cpus(seq: &SeqFile, has: &dyn Fn(&CpuKind) -> bool) {
 /// Prints, for a hybrid processor, a line for each core type with the CPUs of that type.
 fn show_core_types(seq: &SeqFile) {
     let mut last = None;
-    while let Some(core) = cpu_kinds::iter()
+    while let Some(core) = cpu_kinds::each_cpu_ever_online()
         .map(|(_, kind)| kind.core)
         .filter(|core| *core != 0 && last.is_none_or(|last| *core > last))
         .min()
@@ -105,7 +105,7 @@ fn show_core_types(seq: &SeqFile) {
         let of = |kind: &CpuKind| kind.core == core;
         show_cpu_list(
             seq,
-            &mut cpu_kinds::iter()
+            &mut cpu_kinds::each_cpu_ever_online()
                 .filter(|(_, kind)| of(kind))
                 .map(|(cpu, _)| cpu),
         );

@@ -27,7 +27,7 @@ struct RegisterRange {
 
 /// The registers that contexts use: copies of the register tables of all PMU descriptions, and the
 /// functions of these descriptions.
-pub(crate) struct Registers {
+pub(crate) struct PmuRegisters {
     /// The rows of the hardware PMCs, indexed by register number.
     pmcs: KVec<Register>,
     /// The rows of the hardware PMDs, indexed by register number.
@@ -67,7 +67,7 @@ fn append_rows(
     Ok(())
 }
 
-impl Registers {
+impl PmuRegisters {
     /// Builds the register tables from the PMU descriptions `pmus`. Returns `EBUSY` if `pmus` is
     /// empty.
     pub(crate) fn build<'a>(pmus: impl Iterator<Item = &'a PmuDescription>) -> Result<Self> {
@@ -88,7 +88,7 @@ impl Registers {
             append_rows(pmcs, base, pmu.first(), &mut pmu.named_pmcs())?;
             append_rows(pmds, base, pmu.first(), &mut pmu.named_pmds())?;
             if pmu.first() == 0 {
-                let (status, clear) = pmu.global_status();
+                let (status, clear) = pmu.status_and_clear_msrs();
                 all.global_msrs = [pmu.global_ctrl(), status, clear];
             }
             all.ranges.push(
@@ -125,12 +125,12 @@ impl Registers {
     }
 
     /// Iterates over the control registers of the hardware PMU.
-    pub(crate) fn controls(&self) -> impl Iterator<Item = &Register> {
+    pub(crate) fn hardware_controls(&self) -> impl Iterator<Item = &Register> {
         self.pmcs.iter().filter(|r| r.exists())
     }
 
     /// Iterates over the counters of the hardware PMU.
-    pub(crate) fn counters(&self) -> impl Iterator<Item = &Register> {
+    pub(crate) fn hardware_counters(&self) -> impl Iterator<Item = &Register> {
         self.pmds.iter().filter(|r| r.is(kind::COUNTER))
     }
 

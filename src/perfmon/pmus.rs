@@ -24,7 +24,7 @@ use crate::cpu_kinds::{
 use crate::description::RawPmu;
 use crate::per_cpu;
 use crate::pmu_description::{description_error, printable_name, DebugfsTree, PmuDescription};
-use crate::pmu_registers::Registers;
+use crate::pmu_registers::PmuRegisters;
 use base::module::{request_module, ModuleRef};
 use base::{clock, cpu, cpuid, global_mutex};
 
@@ -43,7 +43,7 @@ pub(crate) struct Pmus {
     pub(crate) all: KVec<PmuDescription>,
     /// The tables of registers that all new contexts share. `None` until a context is created, and
     /// after the descriptions or the kinds of CPUs have changed.
-    shared_registers: Option<Arc<Registers>>,
+    shared_registers: Option<Arc<PmuRegisters>>,
     /// The last number that was assigned to a kind of CPUs ([`CpuKind::id`]). No number is assigned
     /// twice.
     last_kind_id: u32,
@@ -67,7 +67,7 @@ pub(crate) type Pins = KVec<Option<ModuleRef>>;
 /// # Errors
 ///
 /// `EBUSY` if no description is registered, `ENOMEM`.
-pub(crate) fn current_registers() -> Result<(Arc<Registers>, Pins)> {
+pub(crate) fn current_registers() -> Result<(Arc<PmuRegisters>, Pins)> {
     let mut pins = KVec::new();
     let mut pmus = loop {
         // The memory for the references is charged to the caller's control group. The allocation
@@ -94,7 +94,7 @@ pub(crate) fn current_registers() -> Result<(Arc<Registers>, Pins)> {
         return Ok((shared_registers.clone(), pins));
     }
     let there = all.iter().zip(&pins).filter(|(_, pin)| pin.is_some());
-    let registers = Arc::new(Registers::build(there.map(|(pmu, _)| pmu))?, GFP_KERNEL)?;
+    let registers = Arc::new(PmuRegisters::build(there.map(|(pmu, _)| pmu))?, GFP_KERNEL)?;
     if whole {
         *shared_registers = Some(registers.clone());
     }
@@ -153,7 +153,7 @@ fn register(new: PmuDescription) -> Result {
     let place = before.count();
     DebugfsTree::add(&new);
     let told = &new;
-    cpu::call_on_all_cpus(&|| told.cpu(cpu::this_cpu(), true));
+    cpu::call_on_all_cpus(&|| told.notify_cpu_hotplug(cpu::this_cpu(), true));
     *shared_registers = None;
     all.insert_within_capacity(place, new).map_err(|_| ENOMEM)
 }
@@ -204,13 +204,13 @@ pub(crate) fn handle_cpu_hotplug(cpu: u32, online: bool) {
         last_kind_id,
     } = &mut *pmus;
     for pmu in &*all {
-        pmu.cpu(cpu, online);
+        pmu.notify_cpu_hotplug(cpu, online);
         if online && pmu.first() == 0 {
             let (known, before) = (*last_kind_id, per_cpu::cpu_kind(cpu).id);
             set_this_cpu_kind(CpuKind::detect_on_this_cpu(pmu), last_kind_id);
             if per_cpu::cpu_kind(cpu).id != before {
-                // The next context builds `Registers` again, because
-                // `Registers::pmds_of_some_cpus` depends on the kinds of all known CPUs.
+                // The next context builds `PmuRegisters` again, because
+                // `PmuRegisters::pmds_of_some_cpus` depends on the kinds of all known CPUs.
                 *shared_registers = None;
             }
             if *last_kind_id != known {

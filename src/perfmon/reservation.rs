@@ -11,13 +11,13 @@ use crate::delayed_work::WrapTimer;
 use crate::msr::{self, ReservedMsrs};
 use crate::nmi::{self, NmiRegisters};
 use crate::per_cpu;
-use crate::pmu_registers::Registers;
+use crate::pmu_registers::PmuRegisters;
 use base::{clock, cpu, global_mutex};
 
 global_mutex! {
     /// The register tables of the reserved PMU. A CPU that comes online resets the PMU's registers.
-    /// `RESERVED_PMU` is taken under `SESSION`, and by CPU hotplug callbacks.
-    pub(crate) static RESERVED_PMU: Mutex<Option<Arc<Registers>>> = None;
+    /// `RESERVED_PMU_REGISTERS` is taken under `SESSION`, and by CPU hotplug callbacks.
+    pub(crate) static RESERVED_PMU_REGISTERS: Mutex<Option<Arc<PmuRegisters>>> = None;
 }
 
 /// The reservation of the hardware PMU. While the reservation exists, perf and the NMI watchdog
@@ -25,7 +25,7 @@ global_mutex! {
 pub(crate) struct PmuReservation {
     /// The register tables of the PMU. The PMU's hardware registers are reset when the reservation
     /// ends.
-    registers: Arc<Registers>,
+    registers: Arc<PmuRegisters>,
     /// The periodic worker that reads counters before they wrap.
     _wrap_timer: WrapTimer,
     /// A guard: overflow NMIs are handled while this value exists.
@@ -41,8 +41,8 @@ impl PmuReservation {
     /// # Errors
     ///
     /// `EBUSY` if perf or the NMI watchdog uses the PMU, `ENOMEM`.
-    pub(crate) fn reserve(registers: Arc<Registers>) -> Result<Self> {
-        let all = registers.controls().map(|r| r.address);
+    pub(crate) fn reserve(registers: Arc<PmuRegisters>) -> Result<Self> {
+        let all = registers.hardware_controls().map(|r| r.address);
         let reserved = ReservedMsrs::reserve(all).inspect_err(|error| {
             if *error == EBUSY {
                 pr_warn_once!(
@@ -52,11 +52,11 @@ impl PmuReservation {
             }
         })?;
         let overflows = nmi::OverflowHandling::new(&nmi_registers(&registers));
-        *RESERVED_PMU.lock() = Some(registers.clone());
+        *RESERVED_PMU_REGISTERS.lock() = Some(registers.clone());
         // Relaxed: the lock of a context orders this increment before the load of `RESERVATIONS` in
         // reset_pmu_once().
         RESERVATIONS.fetch_add(1, Relaxed);
-        let widths = registers.counters().map(|r| u32::from(r.width));
+        let widths = registers.hardware_counters().map(|r| u32::from(r.width));
         Ok(Self {
             _wrap_timer: WrapTimer::start(wrap_period_ms(widths.min().unwrap_or(64))),
             _overflows: overflows,
@@ -77,7 +77,7 @@ impl Drop for PmuReservation {
                 reset_pmu(&self.registers);
             },
         );
-        *RESERVED_PMU.lock() = None;
+        *RESERVED_PMU_REGISTERS.lock() = None;
     }
 }
 
@@ -89,7 +89,7 @@ static RESERVATIONS: Atomic<u64> = Atomic::new(0);
 /// Resets this CPU's PMU if it has not been reset since the PMU was reserved. Called with
 /// interrupts off, before a context that uses hardware registers is programmed.
 #[inline]
-pub(crate) fn reset_pmu_once(registers: &Registers) {
+pub(crate) fn reset_pmu_once(registers: &PmuRegisters) {
     // Relaxed: the PMU was reserved before the context was started. The context's lock, which the
     // caller holds, orders the increment in reserve() before this load.
     let taken = RESERVATIONS.load(Relaxed);
@@ -99,7 +99,7 @@ pub(crate) fn reset_pmu_once(registers: &Registers) {
 }
 
 #[cold]
-fn reset_pmu_for_reservation(registers: &Registers, taken: u64) {
+fn reset_pmu_for_reservation(registers: &PmuRegisters, taken: u64) {
     reset_pmu(registers);
     per_cpu::set_reservation_of_last_reset(taken);
 }
@@ -120,21 +120,21 @@ fn wrap_period_ms(width: u32) -> u32 {
 }
 
 /// Returns the addresses and the bits of the global registers, which the NMI handler needs.
-fn nmi_registers(registers: &Registers) -> NmiRegisters {
+fn nmi_registers(registers: &PmuRegisters) -> NmiRegisters {
     let map = registers.as_map();
     NmiRegisters {
         control: map.global_ctrl,
         status: map.global_status,
         clear: map.global_clear,
         bits: registers
-            .counters()
+            .hardware_counters()
             .fold(0, |bits, r| bits | r.global_bit()),
         may_nmi_be_stale: u64::from(nmi::may_nmi_be_stale()),
     }
 }
 
 /// Clears the overflow status of this CPU, and unmasks the overflow interrupt (LVTPC).
-fn clear_overflow_status(global: &NmiRegisters) {
+fn clear_overflow_and_unmask(global: &NmiRegisters) {
     if global.clear != 0 {
         // The NMI of an overflow can still arrive after the overflow has been cleared, so announce
         // a stale NMI. Write only the bits that are set, because writing the bit of a counter that
@@ -149,15 +149,15 @@ fn clear_overflow_status(global: &NmiRegisters) {
 }
 
 /// Resets this CPU's PMU: no counter is enabled, all counters are 0, and no overflow is flagged.
-pub(crate) fn reset_pmu(registers: &Registers) {
+pub(crate) fn reset_pmu(registers: &PmuRegisters) {
     if registers.as_map().global_ctrl != 0 {
         msr::write(registers.as_map().global_ctrl, 0);
     }
-    for control in registers.controls() {
+    for control in registers.hardware_controls() {
         msr::write(control.address, control.reset);
     }
-    for counter in registers.counters() {
+    for counter in registers.hardware_counters() {
         msr::write(counter.address, 0);
     }
-    clear_overflow_status(&nmi_registers(registers));
+    clear_overflow_and_unmask(&nmi_registers(registers));
 }

@@ -155,17 +155,17 @@ impl SamplingMemory {
 ///
 /// # Invariants
 ///
-/// `first` points to an array of `mask + 1` words, which lives as long as `self`. `mask + 1` is a
-/// power of two.
+/// `first` points to an array of `word_index_mask + 1` words, which lives as long as `self`.
+/// `word_index_mask + 1` is a power of two.
 struct RingData {
     first: NonNull<u64>,
-    mask: usize,
+    word_index_mask: usize,
 }
 
 impl ring::WritableRingData for RingData {
     #[inline(always)]
     fn put(&self, position: u64, value: u64) {
-        let at = (position / 8) as usize & self.mask;
+        let at = (position / 8) as usize & self.word_index_mask;
         // SAFETY: The masked index is below the number of words. User space may read the word at
         // the same time, by the protocol of `protocols::ring`; the volatile store is one aligned
         // access, as WRITE_ONCE().
@@ -174,9 +174,9 @@ impl ring::WritableRingData for RingData {
 
     #[inline(always)]
     fn put_values_fast(&self, position: u64, values: &[u64]) {
-        let at = (position / 8) as usize & self.mask;
+        let at = (position / 8) as usize & self.word_index_mask;
         // A record that wraps around the end of the data is rare, and is stored word by word.
-        if at.wrapping_add(values.len()) > self.mask.wrapping_add(1) {
+        if at.wrapping_add(values.len()) > self.word_index_mask.wrapping_add(1) {
             return self.put_values_one_by_one(position, values);
         }
         // SAFETY: The masked index is below the number of words.
@@ -275,7 +275,7 @@ unsafe impl Send for SampleBuffer {}
 impl SampleBuffer {
     /// Size of the buffer's own structures in bytes, which is charged in addition to the pages and
     /// the format's state.
-    const BUFFER_OVERHEAD_BYTES: usize = size_of::<Self>()
+    const KERNEL_STRUCTS_BYTES: usize = size_of::<Self>()
         .wrapping_add(size_of::<Ring>())
         .wrapping_add(size_of::<SamplingMemory>());
 
@@ -313,7 +313,7 @@ impl SampleBuffer {
             size
         };
         let words = format.raw().state_size.div_ceil(8) as usize;
-        let beside = Self::BUFFER_OVERHEAD_BYTES.wrapping_add(words.wrapping_mul(size_of::<u64>()));
+        let beside = Self::KERNEL_STRUCTS_BYTES.wrapping_add(words.wrapping_mul(size_of::<u64>()));
         let areas = Arc::new(
             SamplingMemory::new(whole, is_ring, beside)?,
             GFP_KERNEL_ACCOUNT,
@@ -341,7 +341,7 @@ impl SampleBuffer {
                     // INVARIANT: The data is `size / 8` words long, and `size` is a power of two.
                     data: RingData {
                         first: data.cast(),
-                        mask: ((size / 8) as usize).wrapping_sub(1),
+                        word_index_mask: ((size / 8) as usize).wrapping_sub(1),
                     },
                 },
                 GFP_KERNEL_ACCOUNT,
@@ -399,7 +399,7 @@ impl SampleBuffer {
 
     /// Writes a record other than a sample, such as `RECORD_THROTTLE`, into the ring of the buffer.
     /// Returns whether the ring's reader has to be woken. Does nothing if the buffer has no ring.
-    pub(crate) fn write_record(&mut self, kind: u16, word: u64) -> bool {
+    pub(crate) fn write_record_and_check_wakeup(&mut self, kind: u16, word: u64) -> bool {
         let ring = self.ring.as_mut();
         ring.is_some_and(|ring| {
             let written = ring.write(kind, &[&[word]]);
@@ -420,7 +420,7 @@ impl SampleBuffer {
 
     /// Pauses or resumes the writing of records to the buffer's ring. Returns `EINVAL` if the
     /// buffer has no ring.
-    pub(crate) fn pause(&self, paused: bool) -> Result {
+    pub(crate) fn set_paused(&self, paused: bool) -> Result {
         let ring = self.ring.as_ref().ok_or(EINVAL)?;
         ring.state_page().set_paused(paused);
         Ok(())

@@ -5,7 +5,7 @@
 
 use perfmon_rules::register_map::Scope;
 
-use crate::contexts::context::{context_of_task, loaded_context};
+use crate::contexts::context::{context_of_task, loaded_or_attached_context};
 use crate::contexts::phase::Target;
 use crate::stats::{self, PerfmonStatistic};
 use base::tracepoint::{EventHandler, ProcessExec, ProcessExit, SchedExit, SchedSwitch};
@@ -19,7 +19,7 @@ impl EventHandler<SchedSwitch<'_>> for SchedProbes {
     /// switched out. Called with interrupts off and the run-queue lock held.
     #[inline]
     fn handle_event(&self, _: SchedSwitch<'_>) {
-        if let Some(context) = loaded_context(Scope::Thread) {
+        if let Some(context) = loaded_or_attached_context(Scope::Thread) {
             let _span =
                 stats::count_and_time(PerfmonStatistic::SchedOut, PerfmonStatistic::SchedOutTime);
             context.sched_out();

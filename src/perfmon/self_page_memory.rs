@@ -48,11 +48,11 @@ impl SelfPageMemory {
             address: NonNull::new(address as *mut SelfPage).ok_or(ENOMEM)?,
             _charge: charge,
         };
-        page.words().init();
+        page.self_page().init();
         Ok(page)
     }
 
-    fn words(&self) -> &SelfPage {
+    fn self_page(&self) -> &SelfPage {
         // SAFETY: By the type's invariant `self` owns a whole page, which is aligned and large
         // enough. The page holds atomic words, which may be shared with user space.
         unsafe { self.address.as_ref() }
@@ -75,7 +75,7 @@ impl SelfPageMemory {
             _ => &[],
         };
         let counters = self_page_counters(counters, value);
-        self.words().update(counters, flags, tsc, ran);
+        self.self_page().update(counters, flags, tsc, ran);
     }
 }
 

@@ -18,7 +18,7 @@ use perfmon_rules::register_map::Scope;
 use crate::contexts::context::Context;
 use crate::contexts::phase::Target;
 use crate::delayed_work::{self, Workqueues};
-use crate::pmu_registers::Registers;
+use crate::pmu_registers::PmuRegisters;
 use crate::reservation::PmuReservation;
 use crate::sched_probes::SchedProbes;
 use base::tracepoint::{Probes, ProcessExec, ProcessExit, SchedExit, SchedSwitch};
@@ -98,7 +98,7 @@ impl Session {
     /// Returns whether evictions can make the registers `claims` available to a context of the
     /// scope `scope`. Returns false if a non-evictable context whose scope is not `scope` has
     /// claimed one of the registers.
-    fn is_available_after_evict(&self, scope: Scope, claims: &RegisterMask) -> bool {
+    fn can_free_by_eviction(&self, scope: Scope, claims: &RegisterMask) -> bool {
         attached_contexts(&self.attached).all(|one| {
             // SAFETY: A context is freed only after `remove_context()` has removed it from the
             // list. `remove_context()` cannot run now, because the caller holds the lock `SESSION`.
@@ -111,8 +111,8 @@ impl Session {
 
     /// Ends each evictable context whose scope is not `scope` and which has claimed one of the
     /// registers `claims`. The caller's context has claimed these registers with
-    /// [`claim_registers`](Self::claim_registers). The caller must not fail after this call.
-    /// Preemption may be off.
+    /// [`replace_claimed_registers`](Self::replace_claimed_registers). The caller must not fail
+    /// after this call. Preemption may be off.
     pub(crate) fn evict_other_scope(&mut self, scope: Scope, claims: &RegisterMask) {
         if self.register_users.is_available(scope, claims) {
             return;
@@ -176,15 +176,15 @@ impl Session {
     ///
     /// `EBUSY` if perf, the NMI watchdog or a context whose scope is not `scope` uses one of the
     /// registers `new`. `ENOMEM` if memory is short. On error, the claims are unchanged.
-    pub(crate) fn claim_registers(
+    pub(crate) fn replace_claimed_registers(
         &mut self,
         scope: Scope,
-        registers: &Arc<Registers>,
+        registers: &Arc<PmuRegisters>,
         old: &RegisterMask,
         new: &RegisterMask,
     ) -> Result {
         let is_available = self.register_users.is_available(scope, new)
-            || (access::may_evict_contexts() && self.is_available_after_evict(scope, new));
+            || (access::may_evict_contexts() && self.can_free_by_eviction(scope, new));
         if !is_available {
             return Err(EBUSY);
         }

@@ -160,14 +160,14 @@ static DEBUGFS_FILES: [DebugfsFile; 20] = {
     ]
 };
 
-/// The instances of the statistics. Dropping `PerfmonStats` deletes the instances, whose last
-/// values stay readable. `PerfmonStats` is dropped after all code that updates the statistics has
+/// The instances of the statistics. Dropping `StatInstances` deletes the instances, whose last
+/// values stay readable. `StatInstances` is dropped after all code that updates the statistics has
 /// stopped.
-pub(crate) struct PerfmonStats {
+pub(crate) struct StatInstances {
     _instances: KVec<Instance>,
 }
 
-impl PerfmonStats {
+impl StatInstances {
     /// Adds the instances of all statistics. Called once, from module init, before any code can
     /// update the statistics.
     pub(crate) fn new() -> Result<Self> {

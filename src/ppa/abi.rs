@@ -95,7 +95,7 @@ impl TaskStats {
             began: record.start_boottime_ns,
             counted: read.counted_ticks,
             values: read.values,
-            runq: read.runq_wait_ticks,
+            runq: read.involuntary_wait_ticks,
             latencies: read.latencies,
             signals: core::array::from_fn(|n| record.signals(n)),
             reserved2: 0,

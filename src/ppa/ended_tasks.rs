@@ -12,18 +12,20 @@ use kernel::alloc::{KBox, KVVec};
 use kernel::prelude::*;
 
 use crate::abi::TaskStats;
-use crate::state::{add_return, AccountingState, MAX_ENDED_BYTES, MAX_ENDED_RECORDS};
+use crate::state::{
+    add_return, AccountingState, MAX_ENDED_BYTES_PER_LIST, MAX_ENDED_RECORDS_PER_LIST,
+};
 use crate::stats;
 use crate::task_record::TaskRecord;
 
 /// The walk position at which the records of ended tasks begin. Positions below
 /// `ENDED_TASKS_WALK_POSITION` belong to the records of living tasks.
 pub(crate) const ENDED_TASKS_WALK_POSITION: u64 = 1 << 62;
-/// A reader whose walk position is at least `PASS_END_WALK_POSITION` reads the records of ended
-/// tasks. The reader's walk position minus `PASS_END_WALK_POSITION` is the number of a record: the
+/// A reader whose walk position is at least `PASS_END_POSITION_BASE` reads the records of ended
+/// tasks. The reader's walk position minus `PASS_END_POSITION_BASE` is the number of a record: the
 /// reader stops before this record. Records of tasks that end later are left for the reader's next
 /// pass, so that each pass ends.
-const PASS_END_WALK_POSITION: u64 = ENDED_TASKS_WALK_POSITION + 1;
+const PASS_END_POSITION_BASE: u64 = ENDED_TASKS_WALK_POSITION + 1;
 
 /// The queue reuses the free places at its front only if there are at least
 /// `MIN_FREE_PLACES_TO_REUSE` of them.
@@ -83,19 +85,21 @@ impl EndedTasks {
 
     /// Moves the records from `AccountingState::ended_records`, the list of the probes, to this
     /// queue. Drops the oldest records beyond the limits, and counts them as lost.
-    fn take_records_from_probes(&mut self, accounts: &AccountingState) {
+    fn take_probe_records_and_limit(&mut self, accounts: &AccountingState) {
         let first = self.end();
-        accounts.ended_records.take(&mut |record| {
-            accounts.subtract_ended_record(record.bytes());
-            if self.push(record).is_err() {
-                add_return(&accounts.lost, 1);
-                stats::count_lost_record();
-            }
-        });
+        accounts
+            .ended_records
+            .take_all_after_grace_period(&mut |record| {
+                accounts.subtract_ended_record(record.bytes());
+                if self.push(record).is_err() {
+                    add_return(&accounts.lost, 1);
+                    stats::count_lost_record();
+                }
+            });
         // `accounts.ended_records` begins with the task that ended last: reverse the order of the
         // records.
         self.reverse_records_from(first);
-        for _ in 0..self.limit(MAX_ENDED_RECORDS, MAX_ENDED_BYTES) {
+        for _ in 0..self.limit(MAX_ENDED_RECORDS_PER_LIST, MAX_ENDED_BYTES_PER_LIST) {
             stats::count_lost_record();
         }
     }
@@ -214,20 +218,26 @@ impl EndedTasks {
         if found.len() == most {
             return next;
         }
-        if *at < PASS_END_WALK_POSITION {
-            // `take_records_from_probes()` drops the oldest records of the queue if old and new
-            // records exceed the limits. Call `take_records_from_probes()` only if this reader has
-            // got all records of the queue, or if the new records fit into the limits together with
-            // the old records.
+        if *at < PASS_END_POSITION_BASE {
+            // `take_probe_records_and_limit()` drops the oldest records of the queue if old and new
+            // records exceed the limits. Call `take_probe_records_and_limit()` only if this reader
+            // has got all records of the queue, or if the new records fit into the limits together
+            // with the old records.
             let nr = accounts.nr_ended.load_relaxed();
             let bytes = accounts.ended_bytes.load_relaxed();
-            if next == self.end() || self.fits(nr, bytes, MAX_ENDED_RECORDS, MAX_ENDED_BYTES) {
-                self.take_records_from_probes(accounts);
+            let fits = self.fits(
+                nr,
+                bytes,
+                MAX_ENDED_RECORDS_PER_LIST,
+                MAX_ENDED_BYTES_PER_LIST,
+            );
+            if next == self.end() || fits {
+                self.take_probe_records_and_limit(accounts);
                 next = self.next_record_of_reader(file);
             }
-            *at = PASS_END_WALK_POSITION.wrapping_add(self.end());
+            *at = PASS_END_POSITION_BASE.wrapping_add(self.end());
         }
-        let pass_end = at.wrapping_sub(PASS_END_WALK_POSITION);
+        let pass_end = at.wrapping_sub(PASS_END_POSITION_BASE);
         for record in self.records_from(next) {
             if found.len() == most || next >= pass_end {
                 break;

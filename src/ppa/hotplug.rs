@@ -32,7 +32,7 @@ impl DeadCallback for Hotplug {
     fn on_cpu_dead(cpu: u32) {
         user_return::cpu_dead(cpu);
         let _preempt = NoPreempt::new();
-        if let Some(here) = PerCpu::of_cpu(cpu) {
+        if let Some(here) = PerCpu::of_offline_cpu(cpu) {
             let last = here.task().map(|record| &record.task_state);
             here.cpu_state.account_last_run(last, here.clock.now());
             here.set_task(None);

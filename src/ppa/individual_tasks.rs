@@ -12,7 +12,7 @@ use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
 
 use crate::config::AccountingConfig;
-use crate::read_tasks::MAX_READ_ATTEMPTS;
+use crate::read_tasks::MAX_ONE_MS_RETRIES;
 use crate::start_stop::{Accounting, ACCOUNTING};
 use crate::task_entries::{TaskDirectory, TaskEntry};
 use crate::worker;
@@ -22,9 +22,9 @@ use base::{access, errno, global_mutex};
 
 global_mutex! {
     /// Serialises the selection of single tasks for accounting, which creates `/proc/ppa/PID`.
-    /// `TASK_FILES_LOCK` is taken before `ACCOUNTING`. The files in `/proc/ppa/PID` are created and
-    /// removed without `ACCOUNTING`, because readers of these files take `ACCOUNTING`.
-    pub(crate) static TASK_FILES_LOCK: Mutex<()> = ();
+    /// `SET_TASK_ACCOUNTING_LOCK` is taken before `ACCOUNTING`. The files in `/proc/ppa/PID` are
+    /// created and removed without `ACCOUNTING`, because readers of these files take `ACCOUNTING`.
+    pub(crate) static SET_TASK_ACCOUNTING_LOCK: Mutex<()> = ();
 }
 
 /// Maximum number of tasks with entries.
@@ -45,12 +45,12 @@ pub(crate) fn set_task_accounting(pid: u32, values: &[i32; 4]) -> Result {
     if task::is_exiting(&task) {
         return Err(ESRCH);
     }
-    let _others = TASK_FILES_LOCK.lock();
-    // Wait until an older entry with this PID is removed, but check at most `MAX_READ_ATTEMPTS`
+    let _others = SET_TASK_ACCOUNTING_LOCK.lock();
+    // Wait until an older entry with this PID is removed, but check at most `MAX_ONE_MS_RETRIES`
     // times: readers of the entry's files can delay the removal.
-    for _ in 0..MAX_READ_ATTEMPTS {
+    for _ in 0..MAX_ONE_MS_RETRIES {
         let is_going =
-            |entry: &TaskEntry| entry.pid == pid && (entry.removing || entry.has_ended());
+            |entry: &TaskEntry| entry.pid == pid && (entry.removing || entry.is_task_exiting());
         if !ACCOUNTING.lock().entries.iter().any(is_going) {
             break;
         }
@@ -93,12 +93,12 @@ pub(crate) fn set_task_accounting(pid: u32, values: &[i32; 4]) -> Result {
         directory: Some(TaskDirectory::create(pid, id)?),
         task,
     };
-    add_entry(&mut ACCOUNTING.lock(), entry)
+    add_and_start_entry(&mut ACCOUNTING.lock(), entry)
 }
 
 /// Adds an entry to the list and starts to account its task. The caller has reserved memory for one
 /// more entry.
-fn add_entry(all: &mut Accounting, entry: TaskEntry) -> Result {
+fn add_and_start_entry(all: &mut Accounting, entry: TaskEntry) -> Result {
     let id = entry.id;
     all.entries.put(entry);
     let accounted = match all.state() {
@@ -200,7 +200,7 @@ pub(crate) fn set_entry_settings(id: usize, values: &[i32; 4]) -> Result {
 pub(crate) fn for_each_entry(each: &mut dyn FnMut(u32, [i32; 4])) -> Result {
     access::check_may_manage_accounting()?;
     for entry in ACCOUNTING.lock().entries.iter() {
-        if !entry.removing && !entry.has_ended() {
+        if !entry.removing && !entry.is_task_exiting() {
             each(entry.pid, entry.config.values());
         }
     }
@@ -211,13 +211,13 @@ pub(crate) fn for_each_entry(each: &mut dyn FnMut(u32, [i32; 4])) -> Result {
 /// removes the files of an entry, stops accounting if accounting is no longer needed: see
 /// [`Accounting::stop_if_done`].
 ///
-/// Context: the worker. `remove_marked_entries()` waits for readers of the files that it removes.
-pub(crate) fn remove_marked_entries() {
+/// Context: the worker. `remove_done_entries()` waits for readers of the files that it removes.
+pub(crate) fn remove_done_entries() {
     loop {
         let gone = {
             let mut all = ACCOUNTING.lock();
             all.stop_if_done();
-            all.entries.take_entry_to_remove()
+            all.entries.take_directory_to_remove()
         };
         let Some((id, directory)) = gone else { break };
         drop(directory);

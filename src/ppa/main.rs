@@ -74,7 +74,7 @@ struct Ppa {
 impl kernel::Module for Ppa {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         base::lock::init_mutex(&start_stop::ACCOUNTING);
-        base::lock::init_mutex(&individual_tasks::TASK_FILES_LOCK);
+        base::lock::init_mutex(&individual_tasks::SET_TASK_ACCOUNTING_LOCK);
         let stats = stats::AccountingStats::new()?;
         let dead_callback = HotplugRegistration::register_dead_callback()?;
         // Create the files and the device last, because users can open them at once, and the module

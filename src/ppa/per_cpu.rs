@@ -42,7 +42,7 @@ impl PerCpu {
 
     /// Returns the accounting state of an offline CPU; the CPU itself does not use it. The caller
     /// keeps preemption off while it uses the state.
-    pub(crate) fn of_cpu<'a>(cpu: u32) -> Option<&'a Self> {
+    pub(crate) fn of_offline_cpu<'a>(cpu: u32) -> Option<&'a Self> {
         // SAFETY: `cpu` is the number of a CPU. The word `ppa_percpu` of a CPU is 0 or the address
         // of the CPU's element of [`PerCpuTable`]. The drop of the table clears `ppa_percpu` of
         // each CPU, and waits for all code with preemption off.

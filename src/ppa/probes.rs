@@ -82,11 +82,11 @@ impl EventHandler<SchedSwitch<'_>> for AccountingState {
             return;
         };
         if !event.prev_state.blocks_in_low_state() {
-            return self.switch_from_other_state(here, event.next, event.prev_state);
+            return self.switch_from_other_task_state(here, event.next, event.prev_state);
         }
         match self.record_of(event.next) {
-            Some(record) => self.switch(here, event.next, Some(record)),
-            None => self.switch(here, event.next, None),
+            Some(record) => self.switch_from_blocking(here, event.next, Some(record)),
+            None => self.switch_from_blocking(here, event.next, None),
         }
     }
 }
@@ -95,8 +95,8 @@ impl EventHandler<SchedExit<'_>> for AccountingState {
     #[inline(always)]
     fn handle_event(&self, event: SchedExit<'_>) {
         match self.clock.now_if_tsc() {
-            Some(now) => self.end_switch(event.is_switch, now),
-            None => self.end_switch_slow(event.is_switch),
+            Some(now) => self.end_schedule_call(event.is_switch, now),
+            None => self.end_schedule_call_slow(event.is_switch),
         }
     }
 }
@@ -123,7 +123,7 @@ impl AccountingState {
     /// If the clock is not the TSC, or if interrupts occurred during the run, calls
     /// [`switch_slow`](Self::switch_slow).
     #[inline(always)]
-    fn switch(&self, here: &PerCpu, after: TaskRef<'_>, record: Option<&TaskRecord>) {
+    fn switch_from_blocking(&self, here: &PerCpu, after: TaskRef<'_>, record: Option<&TaskRecord>) {
         begin_switch(here, record);
         let now = self.clock.now_if_tsc();
         let turn = now.and_then(|now| Some((now, here.cpu_state.uninterrupted_run_ticks(now)?)));
@@ -153,14 +153,24 @@ impl AccountingState {
     /// Handles a switch from a task that does not block, that is dead, or that blocks in a state
     /// other than those of [`PreviousState::blocks_in_low_state`].
     #[inline(never)]
-    fn switch_from_other_state(&self, here: &PerCpu, after: TaskRef<'_>, state: PreviousState) {
+    fn switch_from_other_task_state(
+        &self,
+        here: &PerCpu,
+        after: TaskRef<'_>,
+        state: PreviousState,
+    ) {
         let record = self.record_of(after);
         begin_switch(here, record);
-        self.switch_slow(here, (after, record), state.blocks(), state.is_dead());
+        self.switch_slow(
+            here,
+            (after, record),
+            state.blocks_or_exits(),
+            state.is_dead(),
+        );
     }
 
-    /// Handles a switch that [`switch`](Self::switch) cannot handle. The caller has called
-    /// `begin_switch()`.
+    /// Handles a switch that [`switch_from_blocking`](Self::switch_from_blocking) cannot handle.
+    /// The caller has called `begin_switch()`.
     #[inline(never)]
     fn switch_slow(
         &self,
@@ -202,19 +212,19 @@ impl AccountingState {
     /// Adds the duration of a switch to the values of the task that now runs, or counts a call of
     /// the scheduler that did not switch.
     #[inline(always)]
-    fn end_switch(&self, is_switch: bool, now: u64) {
+    fn end_schedule_call(&self, is_switch: bool, now: u64) {
         let Some(here) = PerCpu::this_cpu() else {
             return;
         };
         if let Some(record) = here.task() {
             here.cpu_state
-                .end_switch(&record.task_state, is_switch, now);
+                .end_schedule_call(&record.task_state, is_switch, now);
         }
     }
 
     #[inline(never)]
-    fn end_switch_slow(&self, is_switch: bool) {
-        self.end_switch(is_switch, self.clock.now());
+    fn end_schedule_call_slow(&self, is_switch: bool) {
+        self.end_schedule_call(is_switch, self.clock.now());
     }
 
     /// Records the time at which a task is woken.

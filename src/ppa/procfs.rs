@@ -62,7 +62,7 @@ extern "C" fn ppa_publish() {
 
 #[no_mangle]
 extern "C" fn ppa_worker() {
-    individual_tasks::remove_marked_entries();
+    individual_tasks::remove_done_entries();
 }
 
 /// Shows `/proc/rawsysppa`: the values of all CPUs, in binary. Returns `EPERM` without
@@ -273,11 +273,11 @@ fn write_binary_values(id: usize, write: &mut dyn FnMut(&[u8])) -> Result {
     for number in had.groups.iter().flatten() {
         write(&number.to_ne_bytes());
     }
-    write(&had.snapshot.runq_wait_ticks.to_ne_bytes());
+    write(&had.snapshot.involuntary_wait_ticks.to_ne_bytes());
     for number in &had.signals {
         write(&number.to_ne_bytes());
     }
-    if had.latency_hist {
+    if had.has_latency_hist {
         let latencies: &[u64; NR_LATENCIES] = &had.snapshot.latencies;
         for number in latencies {
             write(&number.to_ne_bytes());

@@ -8,7 +8,7 @@ use kernel::prelude::*;
 use ppa_rules::NR_CPU_VALUES;
 
 use crate::cpu_instances;
-use crate::read_tasks::MAX_READ_ATTEMPTS;
+use crate::read_tasks::MAX_ONE_MS_RETRIES;
 use crate::start_stop::{Accounting, ACCOUNTING};
 use crate::worker;
 use base::{clock, cpu, task};
@@ -24,7 +24,7 @@ pub(crate) fn for_each_cpu_values(each: &mut dyn FnMut([u64; NR_CPU_VALUES])) ->
         each(match here {
             Some((accounts, here)) => {
                 let mut values = None;
-                for _ in 0..MAX_READ_ATTEMPTS {
+                for _ in 0..MAX_ONE_MS_RETRIES {
                     let online = cpu::is_online(cpu);
                     values = here
                         .cpu_state

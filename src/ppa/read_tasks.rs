@@ -22,7 +22,7 @@ use base::{access, errno, task};
 const MAX_TASKS_PER_READ: usize = 256;
 /// Maximum number of attempts to read values that are being changed. The time between two attempts
 /// is 1 ms. A change of the values may take long if the virtual CPU that changes them is preempted.
-pub(crate) const MAX_READ_ATTEMPTS: u32 = 200;
+pub(crate) const MAX_ONE_MS_RETRIES: u32 = 200;
 
 /// Returns the values of at most `most` tasks for an open file, from the walk position `at` on.
 /// First come the values of living tasks, then the values of ended tasks that have not been read
@@ -59,7 +59,7 @@ pub(crate) fn collect_tasks(
         };
         // If the record is being changed, sleep: the task that changes the record may need this
         // CPU.
-        if told.is_none() && next != ENDED_TASKS_WALK_POSITION && tries < MAX_READ_ATTEMPTS {
+        if told.is_none() && next != ENDED_TASKS_WALK_POSITION && tries < MAX_ONE_MS_RETRIES {
             tries = tries.wrapping_add(1);
             task::sleep_one_ms();
             continue;
@@ -108,7 +108,7 @@ pub(crate) fn collect_task(pid: u32) -> Result<TaskStats> {
     // permission is checked after the wait.
     access::check_may_read_accounting(&task)?;
     let accounts = all.state().ok_or_else(errno::enodata)?;
-    for _ in 0..MAX_READ_ATTEMPTS {
+    for _ in 0..MAX_ONE_MS_RETRIES {
         {
             let _preempt = NoPreempt::new();
             let record = accounts.index.get(task::task_address(&task));
@@ -129,7 +129,7 @@ pub(crate) struct TaskValues {
     pub(crate) snapshot: ppa_rules::TaskSnapshot,
     pub(crate) groups: KVVec<[u64; NR_VALUES]>,
     pub(crate) signals: [u32; NR_SIGNALS],
-    pub(crate) latency_hist: bool,
+    pub(crate) has_latency_hist: bool,
     pub(crate) clock: Clock,
 }
 
@@ -150,7 +150,7 @@ pub(crate) fn read_entry(id: usize) -> Result<TaskValues> {
     for _ in 0..nr {
         groups.push([0; NR_VALUES], GFP_KERNEL)?;
     }
-    for _ in 0..MAX_READ_ATTEMPTS {
+    for _ in 0..MAX_ONE_MS_RETRIES {
         {
             let _preempt = NoPreempt::new();
             let record = accounts.index.get(task::task_address(&entry.task));
@@ -161,7 +161,7 @@ pub(crate) fn read_entry(id: usize) -> Result<TaskValues> {
                 return Ok(TaskValues {
                     snapshot: read,
                     signals: core::array::from_fn(|n| record.signals(n)),
-                    latency_hist: record.task_state.has_latency_hist(),
+                    has_latency_hist: record.task_state.has_latency_hist(),
                     clock: accounts.clock,
                     groups,
                 });
@@ -196,7 +196,7 @@ pub(crate) fn record_bytes_by_user() -> Result<KVVec<(u32, u64)>> {
             let found = {
                 let _preempt = NoPreempt::new();
                 let found = accounts.index.next_after(place);
-                found.map(|(record, next)| (record.user(), record.bytes(), next))
+                found.map(|(record, next)| (record.saved_uid(), record.bytes(), next))
             };
             let Some((user, bytes, next)) = found else {
                 break;
@@ -209,13 +209,13 @@ pub(crate) fn record_bytes_by_user() -> Result<KVVec<(u32, u64)>> {
         let mut done = Ok(());
         accounts.ended_records.each(|record| {
             if done.is_ok() {
-                done = add(record.user(), record.bytes());
+                done = add(record.saved_uid(), record.bytes());
             }
         });
         done?;
     }
     for record in all.ended_tasks.records_from(0) {
-        add(record.user(), record.bytes())?;
+        add(record.saved_uid(), record.bytes())?;
     }
     Ok(users)
 }

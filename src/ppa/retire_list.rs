@@ -18,11 +18,11 @@ use base::rcu;
 /// # Invariants
 ///
 /// The list owns a record from the push of the record until the record is taken or freed.
-pub(crate) struct RetireList {
+pub(crate) struct RemovedRecordList {
     first: Word,
 }
 
-impl RetireList {
+impl RemovedRecordList {
     /// Creates an empty list.
     pub(crate) fn new() -> Self {
         Self {
@@ -96,7 +96,7 @@ impl RetireList {
     }
 
     /// Empties the list, waits for a grace period, and passes each record to `each`. May sleep.
-    pub(crate) fn take(&self, each: &mut dyn FnMut(KBox<TaskRecord>)) {
+    pub(crate) fn take_all_after_grace_period(&self, each: &mut dyn FnMut(KBox<TaskRecord>)) {
         let mut next = self.unlink_all();
         if next != 0 {
             rcu::synchronize();
@@ -111,8 +111,8 @@ impl RetireList {
     }
 }
 
-impl Drop for RetireList {
+impl Drop for RemovedRecordList {
     fn drop(&mut self) {
-        self.take(&mut drop);
+        self.take_all_after_grace_period(&mut drop);
     }
 }

@@ -97,7 +97,7 @@ impl Accounting {
             accounts.nr_tasks.load_relaxed() == 0 && accounts.nr_ended.load_relaxed() == 0
         };
         if !self.config.on
-            && self.entries.is_empty()
+            && self.entries.has_no_active_entries()
             && self.ended_tasks.is_empty()
             && self.state().is_some_and(is_done)
         {
@@ -148,7 +148,7 @@ impl Accounting {
         let mut refused = 0;
         for _ in 0..MAX_ATTACH_PASSES {
             let added = match on {
-                true => attach_running_tasks(accounts, &mut refused)?,
+                true => attach_existing_tasks(accounts, &mut refused)?,
                 false => 0,
             };
             if added == 0 {
@@ -170,7 +170,7 @@ impl Accounting {
     /// started, accounting is switched off.
     pub(crate) fn restart(&mut self) -> Result {
         self.stop();
-        if !self.config.on && self.entries.is_empty() {
+        if !self.config.on && self.entries.has_no_active_entries() {
             return Ok(());
         }
         self.start().inspect_err(|_| {
@@ -189,11 +189,11 @@ impl Accounting {
 /// Creates records for tasks that have no record, and returns the number of these records. Sets
 /// `refused` to the number of tasks that got no record because their user is at its limit or memory
 /// is short.
-fn attach_running_tasks(accounts: &AccountingState, refused: &mut u64) -> Result<usize> {
+fn attach_existing_tasks(accounts: &AccountingState, refused: &mut u64) -> Result<usize> {
     let (mut missing, mut added) = (0usize, 0usize);
     *refused = 0;
     task::for_each_task(&mut |task| {
-        missing = missing.wrapping_add(usize::from(!accounts.is_tracked_or_exiting(task)));
+        missing = missing.wrapping_add(usize::from(!accounts.has_record_or_exit_state(task)));
     });
     let mut blanks = KVec::with_capacity(missing, GFP_KERNEL)?;
     for _ in 0..missing {
@@ -202,7 +202,7 @@ fn attach_running_tasks(accounts: &AccountingState, refused: &mut u64) -> Result
     }
     let latencies = accounts.latency_hist.load_relaxed() != 0;
     task::for_each_task(&mut |task| {
-        if accounts.is_tracked_or_exiting(task) {
+        if accounts.has_record_or_exit_state(task) {
             return;
         }
         if let Some(mut record) = blanks.pop() {
@@ -217,7 +217,7 @@ fn attach_running_tasks(accounts: &AccountingState, refused: &mut u64) -> Result
             record
                 .task_state
                 .begin(false, latencies, accounts.clock.now());
-            if let Some(rejected) = accounts.insert_record_of_running_task(record, task) {
+            if let Some(rejected) = accounts.insert_record_of_existing_task(record, task) {
                 // A record must not be freed inside the RCU read-side critical section, so put the
                 // record back into `blanks`, which still has room for it.
                 let _ = blanks.push_within_capacity(rejected);

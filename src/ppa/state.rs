@@ -10,7 +10,7 @@ use ppa_rules::{Cpu, LatencyBounds};
 use protocols::sync::Word;
 
 use crate::per_cpu::{PerCpu, PerCpuTable};
-use crate::retire_list::RetireList;
+use crate::retire_list::RemovedRecordList;
 use crate::stats;
 use crate::task_record::{TaskIndex, TaskRecord};
 use base::account::MemoryCharge;
@@ -29,11 +29,11 @@ pub(crate) mod level {
 }
 
 /// Maximum number of records in [`AccountingState::ended_records`]. If this number or
-/// [`MAX_ENDED_BYTES`] would be exceeded, the record of the task that has just ended is dropped and
-/// counted in `lost`. `MAX_ENDED_RECORDS` and `MAX_ENDED_BYTES` also limit the records in
-/// `EndedTasks`.
-pub(crate) const MAX_ENDED_RECORDS: u64 = 16384;
-pub(crate) const MAX_ENDED_BYTES: u64 = 64 << 20;
+/// [`MAX_ENDED_BYTES_PER_LIST`] would be exceeded, the record of the task that has just ended is
+/// dropped and counted in `lost`. `MAX_ENDED_RECORDS_PER_LIST` and `MAX_ENDED_BYTES_PER_LIST` also
+/// limit the records in `EndedTasks`.
+pub(crate) const MAX_ENDED_RECORDS_PER_LIST: u64 = 16384;
+pub(crate) const MAX_ENDED_BYTES_PER_LIST: u64 = 64 << 20;
 
 /// The state of accounting while it is on, shared by all probes.
 pub(crate) struct AccountingState {
@@ -54,10 +54,10 @@ pub(crate) struct AccountingState {
     /// Nonzero if new records also count wakeup latencies in a histogram.
     pub(crate) latency_hist: Word,
     /// Records of tasks that have ended since `/dev/ppa` was last read.
-    pub(crate) ended_records: RetireList,
+    pub(crate) ended_records: RemovedRecordList,
     /// Replaced or dropped records, which were removed from the index and which no reader will get.
     /// [`free_retired`](Self::free_retired) frees these records after a grace period.
-    pub(crate) retired_records: RetireList,
+    pub(crate) retired_records: RemovedRecordList,
     /// Number of records in the index.
     pub(crate) nr_tasks: Word,
     /// Number of records in `ended_records`.
@@ -111,8 +111,8 @@ impl AccountingState {
             levels,
             all_tasks: everyone,
             latency_hist: Word::new(latencies.into()),
-            ended_records: RetireList::new(),
-            retired_records: RetireList::new(),
+            ended_records: RemovedRecordList::new(),
+            retired_records: RemovedRecordList::new(),
             nr_tasks: Word::new(0),
             nr_ended: Word::new(0),
             ended_bytes: Word::new(0),
@@ -201,7 +201,7 @@ impl AccountingState {
     /// leaves out a running task, which may leave its system call at any time.
     ///
     /// Context: inside an RCU read-side critical section, with preemption on.
-    pub(crate) fn insert_record_of_running_task(
+    pub(crate) fn insert_record_of_existing_task(
         &self,
         record: KBox<TaskRecord>,
         task: TaskRef<'_>,
@@ -216,9 +216,9 @@ impl AccountingState {
     ///
     /// Context: preemption off, or inside an RCU read-side critical section.
     pub(crate) fn mark_if_in_syscall(&self, task: TaskRef<'_>) {
-        if self.levels & level::CALLS != 0 && task.is_in_syscall() {
+        if self.levels & level::CALLS != 0 && task.is_off_cpu_in_syscall() {
             if let Some(record) = self.record_of(task) {
-                record.task_state.set_in_syscall();
+                record.task_state.mark_in_kernel_unless_running();
             }
         }
     }
@@ -247,7 +247,7 @@ impl AccountingState {
     }
 
     /// Returns whether the task has a record, or has exited and needs none.
-    pub(crate) fn is_tracked_or_exiting(&self, task: TaskRef<'_>) -> bool {
+    pub(crate) fn has_record_or_exit_state(&self, task: TaskRef<'_>) -> bool {
         task.has_exit_state() || self.record_of(task).is_some()
     }
 
@@ -304,9 +304,9 @@ impl AccountingState {
     /// Moves the record of a task to the list of ended tasks. Called at the task's last switch,
     /// with the run-queue lock held.
     ///
-    /// The record is kept until `/dev/ppa` is read. If [`MAX_ENDED_RECORDS`] or [`MAX_ENDED_BYTES`]
-    /// is exceeded, the record is dropped, and counted in `lost` and in the instance
-    /// `perfcounters/accounting/lost`.
+    /// The record is kept until `/dev/ppa` is read. If [`MAX_ENDED_RECORDS_PER_LIST`] or
+    /// [`MAX_ENDED_BYTES_PER_LIST`] is exceeded, the record is dropped, and counted in `lost` and
+    /// in the instance `perfcounters/accounting/lost`.
     #[cold]
     pub(crate) fn move_to_ended_tasks(&self, task: TaskRef<'_>, now: u64) {
         let Some(record) = self.index.take(task.address()) else {
@@ -319,7 +319,7 @@ impl AccountingState {
             add_return(&self.nr_ended, 1),
             add_return(&self.ended_bytes, bytes),
         );
-        if nr > MAX_ENDED_RECORDS || all > MAX_ENDED_BYTES {
+        if nr > MAX_ENDED_RECORDS_PER_LIST || all > MAX_ENDED_BYTES_PER_LIST {
             self.subtract_ended_record(bytes);
             add_return(&self.lost, 1);
             stats::count_lost_record();

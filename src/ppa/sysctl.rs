@@ -25,7 +25,9 @@ pub(crate) fn read_or_write_settings(values: &mut [i32; 4], write: bool) -> Resu
     let wanted = AccountingConfig::new(values)?;
     let before = (all.config.on, all.cpus_per_group());
     all.config = wanted;
-    if before != (wanted.on, wanted.cpus_per_group) || (!wanted.on && all.entries.is_empty()) {
+    if before != (wanted.on, wanted.cpus_per_group)
+        || (!wanted.on && all.entries.has_no_active_entries())
+    {
         return all.restart();
     }
     if let Some(accounts) = all.state() {

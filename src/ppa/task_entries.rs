@@ -78,7 +78,7 @@ impl TaskEntry {
     }
 
     /// Returns whether the task is exiting or has exited.
-    pub(crate) fn has_ended(&self) -> bool {
+    pub(crate) fn is_task_exiting(&self) -> bool {
         task::is_exiting(&self.task)
     }
 }
@@ -98,10 +98,10 @@ impl TaskEntries {
 
     /// Returns whether no entry exists, not counting entries that are being removed or whose tasks
     /// have exited.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub(crate) fn has_no_active_entries(&self) -> bool {
         !self
             .iter()
-            .any(|entry| !entry.removing && !entry.has_ended())
+            .any(|entry| !entry.removing && !entry.is_task_exiting())
     }
 
     /// Returns the number of entries, including those that are being removed.
@@ -129,7 +129,7 @@ impl TaskEntries {
     /// error for one task would prevent the start for all users.
     pub(crate) fn start_accounting(&mut self, accounts: &AccountingState) -> Result {
         for entry in self.all.iter_mut().flatten() {
-            if entry.removing || entry.has_ended() {
+            if entry.removing || entry.is_task_exiting() {
                 continue;
             }
             match entry.start_accounting(accounts) {
@@ -148,7 +148,7 @@ impl TaskEntries {
     /// removed, or its task has exited.
     pub(crate) fn find(&self, id: usize) -> Result<&TaskEntry> {
         self.iter()
-            .find(|entry| entry.id == id && !entry.removing && !entry.has_ended())
+            .find(|entry| entry.id == id && !entry.removing && !entry.is_task_exiting())
             .ok_or(ESRCH)
     }
 
@@ -160,8 +160,8 @@ impl TaskEntries {
 
     /// Finds an entry that is being removed or whose task has exited, and sets `removing` in it.
     /// Returns the number of the entry, and its directory.
-    pub(crate) fn take_entry_to_remove(&mut self) -> Option<(usize, Option<TaskDirectory>)> {
-        let goes = |entry: &&mut TaskEntry| entry.removing || entry.has_ended();
+    pub(crate) fn take_directory_to_remove(&mut self) -> Option<(usize, Option<TaskDirectory>)> {
+        let goes = |entry: &&mut TaskEntry| entry.removing || entry.is_task_exiting();
         let entry = self.all.iter_mut().flatten().find(goes)?;
         entry.removing = true;
         Some((entry.id, entry.directory.take()))

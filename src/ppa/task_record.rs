@@ -49,7 +49,7 @@ pub(crate) struct TaskRecord {
     saved_ids_and_name: [Word; 4],
     /// The next record with the same hash in the index.
     hash_next: Word,
-    /// The next record of a `RetireList`.
+    /// The next record of a `RemovedRecordList`.
     pub(super) list_next: Word,
     pub(super) rcu_head: Opaque<bindings::callback_head>,
 }
@@ -75,7 +75,7 @@ impl TaskRecord {
         now: u64,
     ) -> Result<KBox<Self>> {
         let record = Self::alloc(scaling, GFP_KERNEL_ACCOUNT)?;
-        Self::begin(record, task, false, latencies, now)
+        Self::fill_and_begin(record, task, false, latencies, now)
     }
 
     /// Creates the record of a new task, with values for each group of `scaling` CPUs. `calling`
@@ -96,7 +96,7 @@ impl TaskRecord {
         // `GFP_KERNEL_ACCOUNT & !GFP_KERNEL` is `__GFP_ACCOUNT`.
         let account = GFP_KERNEL_ACCOUNT & !GFP_KERNEL;
         let record = Self::alloc(scaling, GFP_ATOMIC | account | __GFP_NOWARN)?;
-        Self::begin(record, task, calling, latencies, now)
+        Self::fill_and_begin(record, task, calling, latencies, now)
     }
 
     /// Creates a record, with an empty history, that will replace the record of a task. May sleep.
@@ -117,12 +117,12 @@ impl TaskRecord {
             TaskHistory::new(values, scaling),
             GFP_KERNEL_ACCOUNT,
         )?);
-        Self::begin(record, task, false, latencies, now)
+        Self::fill_and_begin(record, task, false, latencies, now)
     }
 
     /// Makes `record` the record of a task by [`fill`](Self::fill), and begins to count at time
     /// `now`.
-    fn begin(
+    fn fill_and_begin(
         mut record: KBox<Self>,
         task: TaskRef<'_>,
         calling: bool,
@@ -255,7 +255,7 @@ impl TaskRecord {
     }
 
     /// Returns the saved user id of the task, in the initial user namespace.
-    pub(crate) fn user(&self) -> u32 {
+    pub(crate) fn saved_uid(&self) -> u32 {
         self.saved_ids_and_name().0.uid
     }
 

@@ -17,7 +17,7 @@
 mod glob;
 
 use glob::matches_glob_in_memory;
-pub use glob::{matches_any_glob, matches_glob, FilterMemory};
+pub use glob::{matches_any_glob_or_default, matches_glob, FilterMemory};
 
 /// Maximum size of a name in bytes, including NUL.
 pub const MAX_NAME_BYTES: usize = 64;
@@ -483,12 +483,12 @@ pub fn text_before_nul(array: &[u8]) -> Option<&[u8]> {
 pub fn is_valid_marker_name(name: &[u8]) -> bool {
     let mut parts = name.splitn(2, |&byte| byte == b':');
     name.len() < MAX_NAME_BYTES
-        && parts.next().is_some_and(is_valid_event_name)
-        && parts.next().is_some_and(is_valid_event_name)
+        && parts.next().is_some_and(is_valid_name_without_colon)
+        && parts.next().is_some_and(is_valid_name_without_colon)
 }
 
 /// Returns true if `name` is a valid name of an event, a provider or a trace.
-pub fn is_valid_event_name(name: &[u8]) -> bool {
+pub fn is_valid_name_without_colon(name: &[u8]) -> bool {
     let good = |&byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
     !name.is_empty() && name.len() < MAX_NAME_BYTES && name.iter().all(good)
 }

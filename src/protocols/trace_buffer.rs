@@ -29,13 +29,13 @@ pub mod count {
     pub const NR: usize = 9;
 }
 
-/// The words of a buffer's header, `struct perftrace_buffer`. After [`init_counts`], the reader
-/// writes only the last word, `tail`, and the writers write only the other words.
+/// The words of a buffer's header, `struct perftrace_buffer`. After [`init_fast_path_limit`], the
+/// reader writes only the last word, `tail`, and the writers write only the other words.
 pub type Counts = [Word; count::NR];
 
 /// Initialises `limit` in the header of a new buffer. `limit` is the position up to which the
 /// writers' fast path writes.
-pub fn init_counts(counts: &Counts, bytes: u32, flight: bool) {
+pub fn init_fast_path_limit(counts: &Counts, bytes: u32, flight: bool) {
     let bytes = u64::from(bytes);
     let [_, limit, ..] = counts;
     limit.store_relaxed(match flight {
@@ -109,8 +109,8 @@ pub fn unread_stream_range(
 }
 
 /// Returns the range of all records of a flight recorder. The range begins with the newest record,
-/// and its last record may be incomplete. After the range is copied, [`valid_bytes`] returns how
-/// many bytes of the copy are valid.
+/// and its last record may be incomplete. After the range is copied, [`bytes_not_overwritten`]
+/// returns how many bytes of the copy are valid.
 pub fn flight_recorder_range(counts: &Counts, bytes: u32) -> Result<BufferRange, CorruptCounts> {
     let [head, ..] = counts;
     // Acquire: pairs with the store that commits a record. All records from the loaded head on are
@@ -130,7 +130,7 @@ pub fn flight_recorder_range(counts: &Counts, bytes: u32) -> Result<BufferRange,
 
 /// Returns how many bytes at the beginning of a range were not overwritten while the range was
 /// copied.
-pub fn valid_bytes(counts: &Counts, span: &BufferRange, bytes: u32) -> u32 {
+pub fn bytes_not_overwritten(counts: &Counts, span: &BufferRange, bytes: u32) -> u32 {
     let [_, _, reserve, ..] = counts;
     // Pairs with the fence between a writer's stores of `reserve` and of the record: a reader that
     // copied a byte of a newer record sees the `reserve` of that record.
@@ -180,7 +180,7 @@ pub struct Writer<'a, F> {
 impl<'a, F: Fn(usize) -> Option<&'a Word>> Writer<'a, F> {
     /// Writes a record. Returns true if the reader should be woken: the buffer was more than half
     /// full, or the event is lost.
-    pub fn write<const N: usize>(&self, record: &Record<N>) -> bool {
+    pub fn write_and_check_wakeup<const N: usize>(&self, record: &Record<N>) -> bool {
         let [head, _, _, lost, told, ..] = self.counts;
         if self.is_flight_recorder {
             self.write_before_head(record);
@@ -266,7 +266,7 @@ impl<'a, F: Fn(usize) -> Option<&'a Word>> Writer<'a, F> {
     fn lower_reserve_before_write(&self, reserve: &Word, begin: u64) {
         reserve.store_relaxed(begin);
         // Release fence: the record is written after the store of `reserve`. Pairs with the fence
-        // in [`valid_bytes`].
+        // in [`bytes_not_overwritten`].
         fence_release();
     }
 

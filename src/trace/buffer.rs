@@ -32,13 +32,14 @@ pub(crate) struct Buffer {
     read_position: Word,
     /// Nonzero after a thread has waited for free buffer space until its timeout; reset to 0 when
     /// the reader advances.
-    wait_timed_out: Word,
-    /// `wait_tail_plus_1` and `wait_start_ns` describe the last wait of a thread for buffer space.
-    /// `wait_tail_plus_1` is the reader's position during the wait, plus one. `wait_start_ns` is
-    /// the time in nanoseconds at which the first thread began to wait while the reader was at this
-    /// position. `wait_tail_plus_1` and `wait_start_ns` are 0 if no thread has waited.
-    wait_tail_plus_1: Word,
-    wait_start_ns: Word,
+    room_wait_timed_out: Word,
+    /// `room_wait_tail_plus_1` and `room_wait_start_ns` describe the last wait of a thread for
+    /// buffer space. `room_wait_tail_plus_1` is the reader's position during the wait, plus one.
+    /// `room_wait_start_ns` is the time in nanoseconds at which the first thread began to wait
+    /// while the reader was at this position. `room_wait_tail_plus_1` and `room_wait_start_ns` are
+    /// 0 if no thread has waited.
+    room_wait_tail_plus_1: Word,
+    room_wait_start_ns: Word,
     /// The count of lost events that was last returned to the reader.
     reported_lost: Word,
     /// The state of the plausibility check of the writer's count of lost events. `plausible_lost`
@@ -53,7 +54,7 @@ pub(crate) struct Buffer {
     discarded_bytes: Word,
     /// The number of page allocations that failed, and the number of pages that are allocated.
     alloc_failures: Word,
-    nr_pages: Word,
+    nr_allocated_pages: Word,
 }
 
 impl Buffer {
@@ -70,34 +71,34 @@ impl Buffer {
             bytes,
             flight,
             read_position: Word::new(0),
-            wait_timed_out: Word::new(0),
-            wait_tail_plus_1: Word::new(0),
-            wait_start_ns: Word::new(0),
+            room_wait_timed_out: Word::new(0),
+            room_wait_tail_plus_1: Word::new(0),
+            room_wait_start_ns: Word::new(0),
             reported_lost: Word::new(0),
             plausible_lost: Word::new(0),
-            plausible_lost_time: Word::new(trace_clock().user_readable_ticks()),
+            plausible_lost_time: Word::new(trace_clock().now_by_user_readable_clock()),
             had_implausible_lost: Word::new(0),
             discarded_bytes: Word::new(0),
             alloc_failures: Word::new(0),
-            nr_pages: Word::new(0),
+            nr_allocated_pages: Word::new(0),
         };
-        let counts = buffer.page(0).ok_or(ENOMEM)?;
-        // INVARIANT: `page(0)` has made the first word of `pages` nonzero.
+        let counts = buffer.get_or_alloc_page(0).ok_or(ENOMEM)?;
+        // INVARIANT: `get_or_alloc_page(0)` has made the first word of `pages` nonzero.
         // SAFETY: The page is aligned, zeroed and held by the buffer, and no other thread has it
         // yet.
-        trace_buffer::init_counts(unsafe { &*(counts as *const Counts) }, bytes, flight);
+        trace_buffer::init_fast_path_limit(unsafe { &*(counts as *const Counts) }, bytes, flight);
         Ok(buffer)
     }
 
     /// Allocates all pages of the buffer, so that writes to the buffer cause no page fault. Returns
     /// `ENOMEM` if memory is short. May sleep.
     pub(crate) fn allocate_all_pages(&self) -> Result {
-        (0..self.pages.len()).try_for_each(|n| self.page(n).map(|_| ()).ok_or(ENOMEM))
+        (0..self.pages.len()).try_for_each(|n| self.get_or_alloc_page(n).map(|_| ()).ok_or(ENOMEM))
     }
 
     /// Returns the address of page `number`, which is allocated if needed. Returns `None` if
     /// `number` is too large or memory is short. May sleep.
-    fn page(&self, number: usize) -> Option<usize> {
+    fn get_or_alloc_page(&self, number: usize) -> Option<usize> {
         match self.pages.get(number)?.load_relaxed() {
             0 => self.page_or_insert_spare(number, &mut Page::new().ok()),
             there => Some(there as usize),
@@ -115,8 +116,8 @@ impl Buffer {
         let word = self.pages.get(number)?;
         if word.load_relaxed() == 0 {
             let page = spare.take()?;
-            let there = self.nr_pages.load_relaxed();
-            self.nr_pages.store_relaxed(there.wrapping_add(1));
+            let there = self.nr_allocated_pages.load_relaxed();
+            self.nr_allocated_pages.store_relaxed(there.wrapping_add(1));
             // INVARIANT: The word in `pages` is set once, and keeps the reference of `page` until
             // drop.
             // Release: pairs with the acquire in `at`, which reads through the address.
@@ -159,7 +160,7 @@ impl Buffer {
 
     /// Returns the memory use of this buffer in bytes.
     pub(crate) fn memory(&self) -> u64 {
-        let records = self.nr_pages.load_relaxed().wrapping_sub(1);
+        let records = self.nr_allocated_pages.load_relaxed().wrapping_sub(1);
         let empty = Self::bytes_without_records(self.bytes) as u64;
         records.wrapping_mul(PAGE_SIZE as u64).wrapping_add(empty)
     }
@@ -173,7 +174,7 @@ impl Buffer {
 
     /// Returns the last plausible value of the writer's count of lost events. After an implausible
     /// value, all later values are ignored. Caller holds `TRACING`, which serialises the checks.
-    pub(crate) fn checked_lost_count(&self) -> u64 {
+    pub(crate) fn check_and_get_lost_count(&self) -> u64 {
         let plausible = self.plausible_lost.load_relaxed();
         if self.had_implausible_lost.load_relaxed() != 0 {
             return plausible;
@@ -182,9 +183,9 @@ impl Buffer {
         // count must not be too short. Therefore the time that this check stores (`before`) is read
         // before the check loads the count. The next check compares the stored time with a time
         // that it reads after its own load (`after`).
-        let before = trace_clock().user_readable_ticks();
+        let before = trace_clock().now_by_user_readable_clock();
         let claimed = self.unchecked_lost_count();
-        let after = trace_clock().user_readable_ticks();
+        let after = trace_clock().now_by_user_readable_clock();
         let since = self.plausible_lost_time.load_relaxed();
         let ticks = trace_buffer::elapsed_ticks(since, after, nr_clock_restarts() != 0);
         match trace_buffer::check_lost_count(plausible, claimed, ticks) {
@@ -221,7 +222,7 @@ impl Buffer {
     /// counts are corrupt, all unread bytes are discarded.
     /// [`discarded_bytes_and_alloc_failures`](Self::discarded_bytes_and_alloc_failures) then
     /// includes the size of the buffer.
-    pub(crate) fn readable_range(&self) -> Option<BufferRange> {
+    pub(crate) fn readable_range_or_discard(&self) -> Option<BufferRange> {
         if self.flight {
             return match trace_buffer::flight_recorder_range(self.counts(), self.bytes) {
                 Ok(span) => (span.bytes != 0).then_some(span),
@@ -260,8 +261,10 @@ impl Buffer {
             bytes: 0,
             next_position: position,
         };
-        let is_told = self.flight || self.checked_lost_count() == self.reported_lost.load_relaxed();
-        self.readable_range().or((!is_told).then_some(nothing))
+        let is_told =
+            self.flight || self.check_and_get_lost_count() == self.reported_lost.load_relaxed();
+        self.readable_range_or_discard()
+            .or((!is_told).then_some(nothing))
     }
 
     /// Records the count of lost events that was returned to the reader.
@@ -271,9 +274,9 @@ impl Buffer {
 
     /// Returns how many bytes at the beginning of the copied range `span` are valid. In a flight
     /// recorder the writer may overwrite the end of the range during the copy.
-    pub(crate) fn valid_bytes(&self, span: &BufferRange) -> u32 {
+    pub(crate) fn bytes_not_overwritten(&self, span: &BufferRange) -> u32 {
         match self.flight {
-            true => trace_buffer::valid_bytes(self.counts(), span, self.bytes),
+            true => trace_buffer::bytes_not_overwritten(self.counts(), span, self.bytes),
             false => span.bytes,
         }
     }
@@ -285,32 +288,32 @@ impl Buffer {
 
     /// Returns whether, since the reader last advanced, a thread has waited for free buffer space
     /// until its timeout.
-    pub(crate) fn has_wait_timed_out(&self) -> bool {
-        self.wait_timed_out.load_relaxed() != 0
+    pub(crate) fn has_room_wait_timed_out(&self) -> bool {
+        self.room_wait_timed_out.load_relaxed() != 0
     }
 
     /// Returns the time in nanoseconds at which the first thread began to wait for the reader to
     /// advance beyond `tail`. The first call with a new `tail` stores `now` as this time, and
     /// returns it. Later calls with the same `tail` return the stored time. Caller holds `TRACING`.
-    pub(crate) fn wait_start_ns(&self, tail: u64, now: u64) -> u64 {
+    pub(crate) fn get_or_set_room_wait_start_ns(&self, tail: u64, now: u64) -> u64 {
         let place = tail.wrapping_add(1);
-        if self.wait_tail_plus_1.load_relaxed() != place {
-            self.wait_start_ns.store_relaxed(now);
-            self.wait_tail_plus_1.store_relaxed(place);
+        if self.room_wait_tail_plus_1.load_relaxed() != place {
+            self.room_wait_start_ns.store_relaxed(now);
+            self.room_wait_tail_plus_1.store_relaxed(place);
         }
-        self.wait_start_ns.load_relaxed()
+        self.room_wait_start_ns.load_relaxed()
     }
 
     /// Records that a thread's wait for free buffer space has timed out. Until the reader advances,
     /// further calls that wait for space in the buffer fail at once.
-    pub(crate) fn record_wait_timeout(&self) {
-        self.wait_timed_out.store_relaxed(1);
+    pub(crate) fn record_room_wait_timeout(&self) {
+        self.room_wait_timed_out.store_relaxed(1);
     }
 
     /// Records that the reader has read all bytes before position `next`, so that the writer can
     /// reuse their space.
     pub(crate) fn advance(&self, next: u64) {
-        self.wait_timed_out.store_relaxed(0);
+        self.room_wait_timed_out.store_relaxed(0);
         self.read_position.store_relaxed(next);
         let [.., tail] = self.counts();
         // Release: pairs with the writer's acquire of the tail: the reader has copied the bytes

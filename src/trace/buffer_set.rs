@@ -88,7 +88,7 @@ impl BufferSet {
 
     /// Returns the size in bytes of the buffers and of the state of an ended process, or `None` if
     /// the process has not ended.
-    pub(crate) fn ended_bytes(&self) -> Option<u64> {
+    pub(crate) fn total_bytes_if_ended(&self) -> Option<u64> {
         Some(self.memory().wrapping_add(self.ended_state_bytes?))
     }
 }
@@ -108,9 +108,9 @@ impl LossCounts {
     /// Adds the counts of lost data of all buffers in a set.
     pub(crate) fn add(&mut self, set: &BufferSet) {
         for buffer in set.iter() {
-            // Call `checked_lost_count()` before the number of discarded bytes is read: if the
-            // count of lost events is corrupt, the call adds to this number.
-            self.lost = self.lost.wrapping_add(buffer.checked_lost_count());
+            // Call `check_and_get_lost_count()` before the number of discarded bytes is read: if
+            // the count of lost events is corrupt, the call adds to this number.
+            self.lost = self.lost.wrapping_add(buffer.check_and_get_lost_count());
             let (discarded, refused) = buffer.discarded_bytes_and_alloc_failures();
             self.discarded_bytes = self.discarded_bytes.wrapping_add(discarded);
             self.no_memory = self.no_memory.wrapping_add(refused);

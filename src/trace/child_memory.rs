@@ -16,7 +16,7 @@ use base::task::Pid;
 /// user. `parent_pid` and `parent_leader_and_access` are those of the parent.
 pub(crate) struct ForkedChildMemory {
     pub(crate) markers: KVVec<Arc<RegisteredMarker>>,
-    pub(crate) refs: KVVec<u32>,
+    pub(crate) registration_counts: KVVec<u32>,
     pub(crate) sorted_marker_numbers: KVVec<u16>,
     pub(crate) charge: MemoryCharge,
     pub(crate) process_count_charge: ResourceCharge,
@@ -32,7 +32,7 @@ impl ForkedChildMemory {
             process_count_charge: count_process_of_caller()?,
             charge: MemoryCharge::of_caller(bytes)?,
             markers: KVVec::with_capacity(markers, GFP_KERNEL_ACCOUNT)?,
-            refs: KVVec::with_capacity(markers, GFP_KERNEL_ACCOUNT)?,
+            registration_counts: KVVec::with_capacity(markers, GFP_KERNEL_ACCOUNT)?,
             sorted_marker_numbers: KVVec::with_capacity(markers, GFP_KERNEL_ACCOUNT)?,
             parent_pid: Pid::of_process(&alive.leader).ok_or(ESRCH)?,
             parent_leader_and_access: alive,
@@ -43,7 +43,7 @@ impl ForkedChildMemory {
     /// charged bytes.
     pub(crate) fn has_room_for(&self, (markers, bytes): (usize, usize)) -> bool {
         let least = self
-            .refs
+            .registration_counts
             .capacity()
             .min(self.sorted_marker_numbers.capacity());
         self.markers.capacity().min(least) >= markers && self.charge.bytes() >= bytes

@@ -7,7 +7,7 @@
 //! separate traced process when it first accesses a page of its mappings of the device or makes an
 //! ioctl. The child need not open the device, whose node may be missing in the child's mount
 //! namespace. When fork() copies the mappings, the child's task does not exist yet, so the child is
-//! first recorded with the identity of its parent (see [`get_leader`]).
+//! first recorded with the identity of its parent (see [`identify_and_get_leader`]).
 //!
 //! A child of vfork(), or of clone() with `CLONE_VM` but without `CLONE_THREAD`, shares its
 //! parent's memory, including the `struct perftrace_thread` of the parent's thread. A child that
@@ -109,7 +109,7 @@ extern "C" fn pt_mark_shared_thread(parent: u32) {
     drop(all);
     let number = u64::from(parent) << 32;
     for (at, _) in copies.iter().filter(|(_, files)| *files != 0) {
-        replace_thread_words(*at, number, [0, number | THREAD_SHARED]);
+        replace_tls_words_if_equal(*at, number, [0, number | THREAD_SHARED]);
     }
 }
 
@@ -117,7 +117,7 @@ extern "C" fn pt_mark_shared_thread(parent: u32) {
 /// `at` from the thread pointer. Does nothing if the second word (offset `at` + 8) is not `was`, or
 /// if the memory is not accessible.
 #[expect(unsafe_code, reason = "a call of C")]
-fn replace_thread_words(at: i64, was: u64, new: [u64; 2]) {
+fn replace_tls_words_if_equal(at: i64, was: u64, new: [u64; 2]) {
     // SAFETY: The caller is in process context and holds no lock, so user memory may be accessed.
     unsafe { helpers::pt_replace_thread_words(at, was, new[0], new[1]) }
 }
@@ -132,7 +132,7 @@ pub(crate) fn create_forked_child(parent: u64, mm: usize) -> u64 {
         let other = all.key_of_mm(mm);
         let parent = all
             .live_process(parent)
-            .map(|parent| parent.inherited_markers_and_bytes());
+            .map(|parent| parent.nr_inherited_markers_and_bytes());
         other.map_or(parent.map_err(|_| 0), Err)
     };
     loop {
@@ -169,7 +169,7 @@ fn insert_forked_child(
         check_process_limit(all)?;
         let key = all.next_key;
         let parent = all.live_process(parent)?;
-        if !room.has_room_for(parent.inherited_markers_and_bytes()) {
+        if !room.has_room_for(parent.nr_inherited_markers_and_bytes()) {
             return Err(EAGAIN);
         }
         let child = parent.create_child(key, mm, room);
@@ -196,9 +196,9 @@ struct UnidentifiedChild {
 ///
 /// `ESRCH` if the process has ended, or if no task has its address space: fork() has not created
 /// the child yet, or the process is exiting. `ENOMEM`.
-pub(crate) fn get_leader(key: u64) -> Result<ARef<Task>> {
+pub(crate) fn identify_and_get_leader(key: u64) -> Result<ARef<Task>> {
     if TRACING.lock().live_process(key)?.has_parents_identity {
-        identify_children(key)?;
+        identify_children_from_key(key)?;
     }
     let mut all = TRACING.lock();
     let process = all.live_process(key)?;
@@ -215,8 +215,8 @@ pub(crate) fn get_leader(key: u64) -> Result<ARef<Task>> {
 /// # Errors
 ///
 /// `ESRCH` if the process is exiting, `ENOMEM`.
-fn identify_children(key: u64) -> Result {
-    let mut children = unidentified_children(key)?;
+fn identify_children_from_key(key: u64) -> Result {
+    let mut children = unidentified_children_from_key(key)?;
     for_each_task(&mut |task| {
         let at = search(&children, task.mm_address() as u64, |c| c.mm as u64);
         if let Some(child) = at.ok().and_then(|at| children.get_mut(at)) {
@@ -238,7 +238,7 @@ fn identify_children(key: u64) -> Result {
 /// Returns the children of fork() that still have the identities of their parents, among
 /// [`MAX_VISITS_PER_LOCK_HOLD`] processes from the key `from` on. The list is sorted by the
 /// addresses of the address spaces.
-fn unidentified_children(from: u64) -> Result<KVec<UnidentifiedChild>> {
+fn unidentified_children_from_key(from: u64) -> Result<KVec<UnidentifiedChild>> {
     let capacity = MAX_VISITS_PER_LOCK_HOLD;
     let mut children = KVec::<UnidentifiedChild>::with_capacity(capacity, GFP_KERNEL_ACCOUNT)?;
     let collect = |process: &KBox<Process>| -> Option<()> {
@@ -279,20 +279,20 @@ fn identify_child(key: u64, leader: ARef<Task>) -> Result {
 ///
 /// `EFAULT` if a kernel thread accesses the page on behalf of the child, `ESRCH` if the child has
 /// ended, `ENOMEM`, `EDQUOT`.
-pub(crate) fn attach_child(key: u64) -> Result<bool> {
+pub(crate) fn attach_forked_child_to_device(key: u64) -> Result<bool> {
     let markers = {
         let mut all = TRACING.lock();
         let process = all.live_process(key)?;
-        if !process.is_unattached() {
+        if !process.is_unattached_child() {
             return Ok(false);
         }
-        process.inherited_markers_and_bytes().0
+        process.nr_inherited_markers_and_bytes().0
     };
     if TaskRef::of_task(current!()).is_kernel() {
         return Err(EFAULT);
     }
     let awake = ProcessPages::new(key, Some(markers), trace_clock())?;
-    Ok(TRACING.lock().live_process(key)?.attach_child(awake))
+    Ok(TRACING.lock().live_process(key)?.attach_as_child(awake))
 }
 
 /// Ends a child of fork() that cannot be traced, and counts the failure in the traces that could
@@ -307,15 +307,15 @@ pub(crate) fn end_untraceable_child(key: u64) {
 /// is a child of fork() and makes its first ioctl, this function first makes it a traced process.
 pub(crate) fn attach_and_get_current_key(mm: &Mm) -> Result<u64> {
     let key = TRACING.lock().key_of_mm(mm.address()).ok_or(ESRCH)?;
-    if attach_child(key)? {
+    if attach_forked_child_to_device(key)? {
         add_forked_child_to_traces(mm);
     }
     Ok(key)
 }
 
 /// Clears each `struct perftrace_thread` that the calling process has inherited from its parent,
-/// and then adds the process to traces. Called after [`attach_child`] has returned true. May sleep,
-/// and accesses user memory.
+/// and then adds the process to traces. Called after [`attach_forked_child_to_device`] has returned
+/// true. May sleep, and accesses user memory.
 pub(crate) fn add_forked_child_to_traces(mm: &Mm) {
     let mut all = TRACING.lock();
     let Some(key) = all.key_of_mm(mm.address()) else {
@@ -329,7 +329,7 @@ pub(crate) fn add_forked_child_to_traces(mm: &Mm) {
     drop(all);
     let known = |(_, files): &&(i64, u32)| forker != 0 && *files != 0;
     for (at, _) in copies.iter().filter(known) {
-        replace_thread_words(*at, u64::from(forker) << 32, [0, 0]);
+        replace_tls_words_if_equal(*at, u64::from(forker) << 32, [0, 0]);
     }
     join_traces(key);
 }

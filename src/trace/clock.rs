@@ -10,14 +10,14 @@ use base::power::PowerCallbacks;
 /// Returns the clock of all traces. The clock is chosen at the first call and does not change,
 /// because the time stamps in records and the readers of records depend on it.
 pub(crate) fn trace_clock() -> Clock {
-    const TSC: u64 = 1 << 32;
+    const TSC_BIT: u64 = 1 << 32;
     static CHOSEN_CLOCK: Atomic<u64> = Atomic::new(0);
     // Relaxed: `CHOSEN_CLOCK` holds all fields of the chosen clock, and no other memory depends on
     // it.
     let chosen = match CHOSEN_CLOCK.load(Relaxed) {
         0 => {
             let new = Clock::choose();
-            let new = u64::from(new.khz) | if new.is_tsc { TSC } else { 0 };
+            let new = u64::from(new.khz) | if new.is_tsc { TSC_BIT } else { 0 };
             match CHOSEN_CLOCK.cmpxchg(0, new, Relaxed) {
                 Ok(_) => new,
                 Err(other) => other,
@@ -27,7 +27,7 @@ pub(crate) fn trace_clock() -> Clock {
     };
     Clock {
         khz: chosen as u32,
-        is_tsc: chosen & TSC != 0,
+        is_tsc: chosen & TSC_BIT != 0,
     }
 }
 
@@ -43,12 +43,12 @@ pub(crate) struct ClockRestartDetector;
 impl PowerCallbacks for ClockRestartDetector {
     fn suspend() {
         // Relaxed: suspend and resume run one after the other, on the only CPU that is online.
-        SUSPENDED_AT.store(trace_clock().user_readable_ticks(), Relaxed);
+        SUSPENDED_AT.store(trace_clock().now_by_user_readable_clock(), Relaxed);
     }
 
     fn resume() {
         // Relaxed: see `suspend`.
-        if trace_clock().user_readable_ticks() < SUSPENDED_AT.load(Relaxed) {
+        if trace_clock().now_by_user_readable_clock() < SUSPENDED_AT.load(Relaxed) {
             // Relaxed: no other memory depends on `NR_CLOCK_RESTARTS`, which only this function
             // writes.
             NR_CLOCK_RESTARTS.store(nr_clock_restarts().wrapping_add(1), Relaxed);

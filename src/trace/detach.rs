@@ -22,7 +22,7 @@ use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::task::Task;
 
-use crate::children::get_leader;
+use crate::children::identify_and_get_leader;
 use crate::helpers;
 pub(crate) use crate::helpers::DeviceOps;
 use crate::page::PAGE_SIZE;
@@ -37,7 +37,10 @@ use base::task::has_fatal_signal;
 /// # Errors
 ///
 /// `EBUSY` while traces exist that have not ended.
-pub(crate) fn request_detach(device: &DeviceOps, wake: Option<&WakeMappingFile>) -> Result<usize> {
+pub(crate) fn request_detach(
+    device: &DeviceOps,
+    wake: Option<&FileMappedAfterDetach>,
+) -> Result<usize> {
     let mut all = TRACING.lock();
     if all.traces.iter().any(|trace| trace.state.slot().is_some()) {
         return Err(EBUSY);
@@ -62,7 +65,7 @@ pub(crate) fn request_detach(device: &DeviceOps, wake: Option<&WakeMappingFile>)
         // If the process has no task yet or memory is short, the next call of `request_detach` asks
         // the process again.
         let ask = |leader: ARef<Task>| detach_later(device, (key, &leader), wake);
-        if !told && get_leader(key).and_then(ask).is_err() {
+        if !told && identify_and_get_leader(key).and_then(ask).is_err() {
             pt_detach_failed(key);
         }
     }
@@ -112,22 +115,22 @@ impl DeviceOps {
 /// # Invariants
 ///
 /// `self` holds a reference to the file.
-pub(crate) struct WakeMappingFile(NonNull<bindings::file>);
+pub(crate) struct FileMappedAfterDetach(NonNull<bindings::file>);
 
-impl WakeMappingFile {
+impl FileMappedAfterDetach {
     /// Takes a reference to the file that the caller has open as descriptor `fd`. Returns `EBADF`
     /// if the descriptor is not open, and `EINVAL` if the file is not regular, is not open
     /// read-only, cannot be mapped or is too small.
     pub(crate) fn get(fd: c_int) -> Result<Self> {
         // SAFETY: The caller is in process context, and `pt_wake_file_get()` checks the descriptor.
         let file = from_err_ptr(unsafe { helpers::pt_wake_file_get(fd) })?;
-        // INVARIANT: `pt_wake_file_get()` has returned a reference, which the new `WakeMappingFile`
-        // owns.
+        // INVARIANT: `pt_wake_file_get()` has returned a reference, which the new
+        // `FileMappedAfterDetach` owns.
         NonNull::new(file).map(Self).ok_or(EBADF)
     }
 }
 
-impl Drop for WakeMappingFile {
+impl Drop for FileMappedAfterDetach {
     fn drop(&mut self) {
         // SAFETY: By the type's invariant `self` holds a reference, which is dropped once.
         unsafe { helpers::pt_wake_file_put(self.0.as_ptr()) }
@@ -140,7 +143,7 @@ impl Drop for WakeMappingFile {
 fn detach_later(
     device: &DeviceOps,
     (key, leader): (u64, &Task),
-    wake: Option<&WakeMappingFile>,
+    wake: Option<&FileMappedAfterDetach>,
 ) -> Result {
     let wake = wake.map_or(core::ptr::null_mut(), |wake| wake.0.as_ptr());
     // SAFETY: The task `leader` and the file are valid during the call. `pt_detach_later()` copies

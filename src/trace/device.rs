@@ -32,7 +32,7 @@ use trace_rules::abi::{
 use crate::buffer::Buffer;
 use crate::children;
 use crate::clock::trace_clock;
-use crate::detach::{self, DeviceOps, WakeMappingFile};
+use crate::detach::{self, DeviceOps, FileMappedAfterDetach};
 use crate::ends;
 use crate::log::log_refused_tracing;
 use crate::mapping;
@@ -41,7 +41,7 @@ use crate::process_calls::{self, AttachedFile};
 use crate::stats;
 use crate::trace_calls::{self, FileTraceRef};
 use base::access;
-use base::account::is_limit_error;
+use base::account::is_limit_or_memory_error;
 use base::address_space::{InodeMapping, Mm};
 use base::device::{
     file_private_data, Device, FileOperationTables, FileOperations, ModuleReady, PageFault, Vma,
@@ -72,7 +72,7 @@ impl Drop for TracingCleanup {
         // SAFETY: The caller is in process context. `pt_cancel_unreported_work()` cancels work that
         // only one probe queues, and `detach_probe()` has detached this probe.
         unsafe { crate::helpers::pt_cancel_unreported_work() };
-        ends::free_traces_and_processes();
+        ends::free_all_traces_and_processes();
     }
 }
 
@@ -105,7 +105,7 @@ struct DeviceFile {
     read_mutex: Mutex<()>,
     /// Set after PERFTRACE_RELEASE on this file, while processes that were asked to detach are
     /// still attached.
-    is_releasing: AtomicBool,
+    has_pending_detach_request: AtomicBool,
 }
 
 impl DeviceFile {
@@ -114,7 +114,7 @@ impl DeviceFile {
         pin_init!(Self {
             role <- new_mutex!(None),
             read_mutex <- new_mutex!(()),
-            is_releasing: AtomicBool::new(false),
+            has_pending_detach_request: AtomicBool::new(false),
         })
     }
 
@@ -164,7 +164,7 @@ impl FileOperations for DeviceFile {
     fn release(&self, _: *mut bindings::file) {
         // If PERFTRACE_RELEASE was called on this file, and not all processes have detached yet,
         // closing the file lets processes attach again.
-        if self.is_releasing.load(Relaxed) {
+        if self.has_pending_detach_request.load(Relaxed) {
             detach::cancel_detach();
         }
     }
@@ -238,20 +238,20 @@ fn dispatch_ioctl(file: &LocalFile, opened: &DeviceFile, command: u32, arg: User
         call::CREATE => return create(opened, arg),
         call::OPEN => return open_trace(opened, arg),
         call::NEXT_TRACE => {
-            let info: Info = read_sized_structure(arg)?;
+            let info: Info = read_exact_size_structure(arg)?;
             return write(arg, &trace_calls::next_trace(info.slot)?);
         }
         call::NEXT_MARKER => {
             let from: Describe = read(arg)?;
             return write(arg, &trace_calls::next_marker(from.key, from.number)?);
         }
-        call::RELEASE => return release_processes(opened, arg),
+        call::RELEASE => return request_or_cancel_detach(opened, arg),
         _ => {}
     }
     let role = opened.role();
     if command == call::PROCESS && !matches!(role.as_deref(), Some(FileRole::Trace(_))) {
         let from: Process = read(arg)?;
-        return write(arg, &trace_calls::traceable_process(from.key)?);
+        return write(arg, &trace_calls::process_info_if_traceable(from.key)?);
     }
     let role = role.ok_or(EINVAL)?;
     match &*role {
@@ -278,13 +278,16 @@ fn dispatch_ioctl(file: &LocalFile, opened: &DeviceFile, command: u32, arg: User
         }
         FileRole::Trace(held) => match command {
             call::INFO => {
-                let _: Info = read_sized_structure(arg)?;
+                let _: Info = read_exact_size_structure(arg)?;
                 write(arg, &trace_calls::info(held.id)?)
             }
             call::READ => read_next_records(opened, held, arg),
             call::PROCESS => {
                 let from: Process = read(arg)?;
-                write(arg, &trace_calls::process_in_trace(held.id, from.key)?)
+                write(
+                    arg,
+                    &trace_calls::process_info_if_in_trace(held.id, from.key)?,
+                )
             }
             call::DESCRIBE => {
                 let Describe { key, number, .. } = read(arg)?;
@@ -301,8 +304,8 @@ fn dispatch_ioctl(file: &LocalFile, opened: &DeviceFile, command: u32, arg: User
     }
 }
 
-fn release_processes(opened: &DeviceFile, arg: UserPtr) -> Result {
-    let mut given: Release = read_sized_structure(arg)?;
+fn request_or_cancel_detach(opened: &DeviceFile, arg: UserPtr) -> Result {
+    let mut given: Release = read_exact_size_structure(arg)?;
     if !access::may_load_modules() {
         return Err(EPERM);
     }
@@ -313,18 +316,19 @@ fn release_processes(opened: &DeviceFile, arg: UserPtr) -> Result {
             0
         }
         (0, -1) => detach::request_detach(&device, None)? as u32,
-        (0, fd) => detach::request_detach(&device, Some(&WakeMappingFile::get(fd)?))? as u32,
+        (0, fd) => detach::request_detach(&device, Some(&FileMappedAfterDetach::get(fd)?))? as u32,
         _ => return Err(EINVAL),
     };
-    // Relaxed: only `release` reads `is_releasing`, when no other thread uses the file.
-    opened.is_releasing.store(left != 0, Relaxed);
+    // Relaxed: only `release` reads `has_pending_detach_request`, when no other thread uses the
+    // file.
+    opened.has_pending_detach_request.store(left != 0, Relaxed);
     given.left = left;
     write(arg, &given)
 }
 
 /// Copies from user space a structure whose first field contains the structure's size. Returns
 /// `EINVAL` if the first field is not the size of `T`.
-fn read_sized_structure<T: FromBytes>(arg: UserPtr) -> Result<T> {
+fn read_exact_size_structure<T: FromBytes>(arg: UserPtr) -> Result<T> {
     match read::<u32>(arg)? as usize == size_of::<T>() {
         true => read(arg),
         false => Err(EINVAL),
@@ -333,7 +337,7 @@ fn read_sized_structure<T: FromBytes>(arg: UserPtr) -> Result<T> {
 
 /// Attaches the calling process through `file`: from now on traces can record its events.
 fn attach(file: &LocalFile, opened: &DeviceFile, arg: UserPtr) -> Result {
-    let mut attach: Attach = read_sized_structure(arg)?;
+    let mut attach: Attach = read_exact_size_structure(arg)?;
     if attach.flags & !abi::flag::SHARED != 0 {
         return Err(EINVAL);
     }
@@ -346,7 +350,7 @@ fn attach(file: &LocalFile, opened: &DeviceFile, arg: UserPtr) -> Result {
         let (key, pieces, nobodys) = process_calls::attach(&mm, mapping, shared)?;
         (attach.key, [attach.control, attach.buffers]) = (key, pieces);
         let thread_offset = attach.thread as i64;
-        process_calls::record_thread_offset(key, thread_offset);
+        process_calls::count_attached_library_file(key, thread_offset);
         Ok(FileRole::Process(AttachedFile {
             key,
             mm,
@@ -365,7 +369,7 @@ fn attach(file: &LocalFile, opened: &DeviceFile, arg: UserPtr) -> Result {
 const MAX_MARKERS_PER_CALL: usize = NR_MARKERS;
 
 fn register_or_unregister_markers(key: u64, arg: UserPtr, on: bool) -> Result {
-    let mut given: Markers = read_sized_structure(arg)?;
+    let mut given: Markers = read_exact_size_structure(arg)?;
     let nr = given.nr as usize;
     if nr > MAX_MARKERS_PER_CALL {
         return Err(E2BIG);
@@ -381,7 +385,7 @@ fn register_or_unregister_markers(key: u64, arg: UserPtr, on: bool) -> Result {
         };
         if let Err(error) = one {
             given.refused = given.refused.wrapping_add(1);
-            limit = limit.or(is_limit_error(error).then_some(error));
+            limit = limit.or(is_limit_or_memory_error(error).then_some(error));
             if done.is_ok() {
                 given.bad = n;
                 done = Err(error);
@@ -408,7 +412,7 @@ fn register_or_unregister_markers(key: u64, arg: UserPtr, on: bool) -> Result {
 }
 
 fn create(opened: &DeviceFile, arg: UserPtr) -> Result {
-    let mut create: Create = read_sized_structure(arg)?;
+    let mut create: Create = read_exact_size_structure(arg)?;
     let nr = create.filter_bytes as usize;
     if nr > MAX_FILTER_BYTES {
         return Err(E2BIG);
@@ -436,7 +440,7 @@ fn create(opened: &DeviceFile, arg: UserPtr) -> Result {
 }
 
 fn open_trace(opened: &DeviceFile, arg: UserPtr) -> Result {
-    let mut create: Create = read_sized_structure(arg)?;
+    let mut create: Create = read_exact_size_structure(arg)?;
     let name = create.name;
     let name = filter::text_before_nul(&name).ok_or(EINVAL)?;
     let make = || {
@@ -469,12 +473,12 @@ fn read_next_records(opened: &DeviceFile, held: &FileTraceRef, arg: UserPtr) -> 
             return Err(EINTR);
         }
         let (key, cpu, buffer, span, lost) =
-            trace_calls::next_unread_buffer(held, given.key, given.cpu)?;
+            trace_calls::next_unread_as_reader(held, given.key, given.cpu)?;
         (given.key, given.cpu) = (key, cpu);
         (given.lost, given.position) = (lost, span.position);
-        given.ticks = trace_clock().user_readable_ticks();
+        given.ticks = trace_clock().now_by_user_readable_clock();
         given.bytes = span.bytes;
-        if !permission::may_read_process_data(held.id, key)? {
+        if !permission::may_read_after_recheck(held.id, key)? {
             continue;
         }
         if span.bytes > capacity {
@@ -521,8 +525,8 @@ fn copy_range_to_user(
         let bytes = all.wrapping_sub(done).min(COPY_CHUNK_BYTES);
         let piece = piece.get_mut(..bytes / 8).ok_or(EINVAL)?;
         buffer.copy(span, done, piece);
-        let good = buffer.valid_bytes(span) as usize;
-        if !permission::may_read_process_data(held.id, key)? {
+        let good = buffer.bytes_not_overwritten(span) as usize;
+        if !permission::may_read_after_recheck(held.id, key)? {
             return Ok(None);
         }
         let good = good.saturating_sub(done).min(bytes);

@@ -20,7 +20,10 @@ use base::tracepoint::Probes;
 
 /// Calls `what` for each process in the trace whose slot is `slot`, until `what` returns false.
 /// `TRACING` is released and taken again between two processes.
-pub(super) fn for_each_member(slot: usize, mut what: impl FnMut(&mut Tracing, u64) -> bool) {
+pub(super) fn for_each_process_in_slot(
+    slot: usize,
+    mut what: impl FnMut(&mut Tracing, u64) -> bool,
+) {
     let mut from = 0u64;
     let mut call = LockYielder::new();
     loop {
@@ -41,7 +44,7 @@ pub(super) fn for_each_member(slot: usize, mut what: impl FnMut(&mut Tracing, u6
 /// Removes the ended processes of a trace after all of their data were read. Called when the reader
 /// begins a pass over all buffers. Processes are not removed from other traces: a reader that has
 /// read a record from another trace may still request the names of the record's process and marker.
-pub(super) fn remove_read_processes(id: u64, call: &mut LockYielder) {
+pub(super) fn begin_pass_and_remove_read(id: u64, call: &mut LockYielder) {
     let Ok(was_complete) = TRACING.lock().trace(id).map(Trace::begin_read_pass) else {
         return;
     };
@@ -67,7 +70,7 @@ pub(super) fn remove_read_processes(id: u64, call: &mut LockYielder) {
 
 /// Removes a trace that has ended, if no file refers to the trace. Also removes the ended processes
 /// that are in no other trace. The trace's memory is freed while `TRACING` is not held.
-pub(super) fn free_trace(id: u64) {
+pub(super) fn free_trace_if_unused(id: u64) {
     let mut all = TRACING.lock();
     let needless = |t: &KBox<Trace>| t.id == id && t.nr_files == 0 && t.state.slot().is_none();
     let Some(at) = all.traces.iter().position(needless) else {
@@ -90,7 +93,7 @@ pub(super) fn free_trace(id: u64) {
 
 /// Frees all traces and processes. Called when the module is unloaded: at that time no file is open
 /// and no trace with `flag::KEEP` is active.
-pub(crate) fn free_traces_and_processes() {
+pub(crate) fn free_all_traces_and_processes() {
     let mut all = TRACING.lock();
     let was = core::mem::replace(&mut *all, Tracing::NONE);
     drop(all);
@@ -111,7 +114,7 @@ pub(crate) fn end_process(all: &mut Tracing, key: u64) {
         set_traced(mm as usize, false);
     }
     all.choose_traces_keeping_ended(key);
-    all.limit_ended_processes(key);
+    all.count_ended_and_drop_excess(key);
     all.take_unreferenced_process(key);
 }
 
@@ -121,8 +124,9 @@ pub(super) type DropAfterUnlock = Option<Probes<KernelEvents>>;
 impl Tracing {
     /// Starts the end of a trace: from now on no process can join the trace, and the generation of
     /// its slot is even. The caller then removes each process with
-    /// [`remove_from_slot`](Self::remove_from_slot) and calls [`finish_end`](Self::finish_end).
-    /// Returns `None` if the trace has already ended or another call is ending it.
+    /// [`remove_process_from_slot`](Self::remove_process_from_slot) and calls
+    /// [`finish_end`](Self::finish_end). Returns `None` if the trace has already ended or another
+    /// call is ending it.
     pub(super) fn begin_end(&mut self, id: u64) -> Option<(usize, DropAfterUnlock)> {
         let trace = self.trace(id).ok()?;
         let slot = trace.state.begin_end()?;
@@ -137,7 +141,7 @@ impl Tracing {
     /// Removes a process from the trace that occupies a slot. Clears the bits of the process's
     /// markers, stores the slot's new generation in the process's control page, and unmaps the
     /// buffers. The trace keeps the buffers.
-    pub(super) fn remove_from_slot(&mut self, key: u64, slot: usize) {
+    pub(super) fn remove_process_from_slot(&mut self, key: u64, slot: usize) {
         let generation = self.generation(slot);
         let Ok(process) = self.process(key) else {
             return;
@@ -191,8 +195,7 @@ impl Tracing {
         let mut paid = false;
         for trace in traces.iter_mut().filter(|t| t.buffer_set(key).is_some()) {
             trace.signal.notify_reader();
-            let might =
-                |alive: &LiveProcess| trace.permission_check().may_permission_still_hold(alive);
+            let might = |alive: &LiveProcess| trace.permission_check().allows_by_ptrace_rule(alive);
             if changed && !process.leader_and_access().is_some_and(might) {
                 trace.remove_denied_process(key);
                 continue;
@@ -207,7 +210,7 @@ impl Tracing {
 
     /// Counts an ended process in each trace that contains the process. If the ended processes of a
     /// trace exceed a limit (count or memory), removes the oldest of them.
-    fn limit_ended_processes(&mut self, key: u64) {
+    fn count_ended_and_drop_excess(&mut self, key: u64) {
         let memory = self.process(key).map_or(0, |process| process.memory());
         for at in 0..self.traces.len() {
             if let Some(trace) = self.traces.get_mut(at) {

@@ -51,7 +51,7 @@ pub(crate) struct FaultMemory {
 
 impl FaultMemory {
     /// Returns whether the memory can be used for this trace.
-    pub(crate) fn is_for_trace(&self, trace: u64) -> bool {
+    pub(crate) fn is_usable_for_trace(&self, trace: u64) -> bool {
         self.trace == 0 || self.trace == trace
     }
 

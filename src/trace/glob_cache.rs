@@ -17,23 +17,30 @@ use base::account::MemoryCharge;
 pub(crate) struct TraceGlobs {
     pub(crate) id: u64,
     globs: [u8; MAX_FIELDS_BYTES],
-    paused: bool,
+    was_paused: bool,
 }
 
 impl TraceGlobs {
     /// Creates a copy of the globs of the trace `id`. `paused` is set if the trace is paused.
     pub(crate) fn new(id: u64, globs: [u8; MAX_FIELDS_BYTES], paused: bool) -> Self {
-        Self { id, globs, paused }
+        Self {
+            id,
+            globs,
+            was_paused: paused,
+        }
     }
 
     /// Returns whether the trace was paused when its globs were copied.
-    pub(crate) fn is_paused(&self) -> bool {
-        self.paused
+    pub(crate) fn was_paused(&self) -> bool {
+        self.was_paused
     }
 
     /// Returns whether a marker's name matches the globs, even if the trace was paused.
     pub(crate) fn matches(&self, marker: &[u8]) -> bool {
-        filter::matches_any_glob(filter::text_before_nul(&self.globs).unwrap_or(b""), marker)
+        filter::matches_any_glob_or_default(
+            filter::text_before_nul(&self.globs).unwrap_or(b""),
+            marker,
+        )
     }
 }
 

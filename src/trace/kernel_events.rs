@@ -35,7 +35,7 @@ pub(crate) struct KernelEvents {
     /// The trace's buffer for the kernel events of each CPU.
     buffers: KVec<Option<Arc<Buffer>>>,
     /// The trace's filter program. Empty if the trace has no filter.
-    filter: KVVec<u8>,
+    filter_program: KVVec<u8>,
     /// The clock of the events' time stamps.
     clock: Clock,
     /// Wakes the reader of the trace.
@@ -50,13 +50,13 @@ impl KernelEvents {
     /// sleep.
     pub(crate) fn attach(
         buffers: KVec<Option<Arc<Buffer>>>,
-        filter: KVVec<u8>,
+        filter_program: KVVec<u8>,
         signal: Arc<ReaderSignal>,
         wants: &dyn Fn(&[u8]) -> bool,
     ) -> Result<Probes<Self>> {
         let mut probes = Probes::new(Self {
             buffers,
-            filter,
+            filter_program,
             clock: trace_clock(),
             signal,
             paused: Word::new(0),
@@ -92,7 +92,7 @@ impl KernelEvents {
             return;
         };
         let task = task::current_task_ref();
-        if !self.filter.is_empty() {
+        if !self.filter_program.is_empty() {
             let Some((name, kinds)) = KERNEL_MARKERS.get(usize::from(marker)) else {
                 return;
             };
@@ -107,7 +107,7 @@ impl KernelEvents {
                 thread: task.pid(),
                 process: task.tgid(),
             };
-            if !Filter::new(self.filter.as_slice()).accepts(&event) {
+            if !Filter::new(self.filter_program.as_slice()).accepts(&event) {
                 return;
             }
         }
@@ -120,11 +120,11 @@ impl KernelEvents {
         let record = Record {
             marker,
             thread: task.pid(),
-            time: self.clock.user_readable_ticks(),
+            time: self.clock.now_by_user_readable_clock(),
             fields,
         };
         let lost = buffer.unchecked_lost_count();
-        let due = writer.write(&record);
+        let due = writer.write_and_check_wakeup(&record);
         if buffer.unchecked_lost_count() != lost {
             stats::count_lost_kernel_event();
         }
@@ -143,7 +143,10 @@ impl EventHandler<SchedSwitch<'_>> for KernelEvents {
         let (before, after) = (event.before, event.next);
         let fields = [
             pack_u32_pair(before.pid(), after.pid()),
-            pack_u32_pair(event.prev_state.blocks().into(), after.prio() as u32),
+            pack_u32_pair(
+                event.prev_state.blocks_or_exits().into(),
+                after.prio() as u32,
+            ),
         ];
         self.write_event(0, fields);
     }

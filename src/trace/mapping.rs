@@ -51,7 +51,7 @@ pub(super) fn map(
     // offset may be changed.
     unsafe { (*vma.as_ptr()).vm_pgoff = (pgoff.wrapping_add(first)) as c_ulong };
     set_process_key_of_vma(vma, attached.key);
-    count_device_mapping(vma, true);
+    add_or_subtract_mapping(vma, true);
     Ok(())
 }
 
@@ -68,7 +68,7 @@ fn set_process_key_of_vma(vma: &mut Vma, key: u64) {
 
 /// Adds a mapping to the count of its process's mappings if `more` is true, otherwise subtracts it.
 /// Updates the address at which the process has mapped the read-only pages or the buffers.
-fn count_device_mapping(vma: &Vma, more: bool) {
+fn add_or_subtract_mapping(vma: &Vma, more: bool) {
     let from = process_calls::offset_within_range(vma.pgoff().wrapping_mul(PAGE_SIZE as u64));
     let piece = usize::from(from >= map::BUFFERS);
     let bytes = match piece {
@@ -76,7 +76,7 @@ fn count_device_mapping(vma: &Vma, more: bool) {
         _ => process_calls::buffer_area_bytes(),
     };
     let whole = vma.bytes() as u64 == bytes;
-    process_calls::count_device_mapping(
+    process_calls::add_or_subtract_mapping(
         process_key_of_vma(vma),
         piece,
         vma.start() as u64,
@@ -101,22 +101,22 @@ pub(super) fn add_copied_mapping(vma: &mut Vma) {
             == process_calls::process_range_offset(child);
         set_process_key_of_vma(vma, if is_in_range { child } else { 0 });
     }
-    count_device_mapping(vma, true);
+    add_or_subtract_mapping(vma, true);
 }
 
 /// Subtracts a mapping, which is being removed, from the count of its process.
 pub(super) fn subtract_removed_mapping(vma: &Vma) {
-    count_device_mapping(vma, false);
+    add_or_subtract_mapping(vma, false);
 }
 
 /// Sets up the pages of a child of fork() when the child first accesses its mappings. Returns false
 /// if another task, such as a kernel thread, makes the access. If memory is short, the child is not
 /// traced any more.
-fn attach_child(key: u64) -> bool {
-    match children::attach_child(key) {
+fn attach_child_on_first_access(key: u64) -> bool {
+    match children::attach_forked_child_to_device(key) {
         Ok(false) | Err(ESRCH) => {}
         // SAFETY: The caller is in process context. The current task will return to user mode,
-        // because `attach_child()` has refused kernel threads.
+        // because `attach_forked_child_to_device()` has refused kernel threads.
         Ok(true) if unsafe { helpers::pt_queue_announce() } == 0 => {}
         Err(EFAULT) => return false,
         _ => children::end_untraceable_child(key),
@@ -130,7 +130,7 @@ pub(super) fn handle_page_fault(
     fault: &PageFault<'_>,
 ) -> bindings::vm_fault_t {
     let key = process_key_of_vma(&fault.vma);
-    if !attach_child(key) {
+    if !attach_child_on_first_access(key) {
         return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
     }
     let nobodys = attached.placeholder.address();
@@ -175,13 +175,14 @@ fn insert_page<T>(
         let mut all = TRACING.lock();
         let own = key.and_then(|key| Some(all.process(key).ok()?.placeholder()?.address()));
         let nobodys = own.unwrap_or(nobodys);
-        let Some((key, trace)) = key.and_then(|key| joined_trace(&mut all, key, slot as usize))
+        let Some((key, trace)) =
+            key.and_then(|key| mark_mapped_and_find_trace(&mut all, key, slot as usize))
         else {
             return Some(put(nobodys));
         };
         // The memory in `spare` was allocated and charged for one trace. If another trace has the
         // slot now, drop the memory in `spare`.
-        if !spare.is_for_trace(trace.id) {
+        if !spare.is_usable_for_trace(trace.id) {
             drop(all);
             spare = FaultMemory::default();
             continue;
@@ -201,8 +202,13 @@ fn insert_page<T>(
     }
 }
 
-/// Returns the trace in a slot if the process is in that trace.
-fn joined_trace(all: &mut Tracing, key: u64, slot: usize) -> Option<(u64, &mut KBox<Trace>)> {
+/// Marks a slot as mapped in the process. Returns the trace in the slot if the process is in that
+/// trace.
+fn mark_mapped_and_find_trace(
+    all: &mut Tracing,
+    key: u64,
+    slot: usize,
+) -> Option<(u64, &mut KBox<Trace>)> {
     let at = all.process_index(key)?;
     let Tracing {
         traces, processes, ..

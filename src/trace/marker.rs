@@ -93,7 +93,7 @@ fn copy_bytes(bytes: &[u8]) -> Result<KVec<u8>> {
 #[derive(Default)]
 pub(crate) struct MarkerMemory {
     pub(crate) markers: KVVec<Arc<RegisteredMarker>>,
-    pub(crate) refs: KVVec<u32>,
+    pub(crate) registration_counts: KVVec<u32>,
     pub(crate) sorted_marker_numbers: KVVec<u16>,
     pub(crate) page: Option<Page>,
 }
@@ -104,7 +104,7 @@ impl MarkerMemory {
     pub(crate) fn with_room_for_more_than(nr: usize) -> Result<Self> {
         Ok(Self {
             markers: allocate_list_for_more_than(nr)?,
-            refs: allocate_list_for_more_than(nr)?,
+            registration_counts: allocate_list_for_more_than(nr)?,
             sorted_marker_numbers: allocate_list_for_more_than(nr)?,
             page: Some(Page::new()?),
         })

@@ -76,7 +76,7 @@ impl Tracing {
 
 /// Sets the bits of a new marker for all traces that the process is in. The caller does not hold
 /// `TRACING`.
-pub(crate) fn set_marker_bits(key: u64, number: usize, known: &RegisteredMarker) {
+pub(crate) fn set_marker_bit_for_all_traces(key: u64, number: usize, known: &RegisteredMarker) {
     let mut after = 0u64;
     loop {
         let all = TRACING.lock();
@@ -166,12 +166,12 @@ fn set_marker_bit_for_trace(
 ) {
     // Do nothing if the trace was paused or resumed after the globs were copied: the call that
     // paused or resumed the trace also sets the bits of all markers.
-    let same = wishes.is_paused() == trace.has_flag(flag::PAUSED);
+    let same = wishes.was_paused() == trace.has_flag(flag::PAUSED);
     if let Some(slot) = trace
         .state
         .slot()
         .filter(|_| same && trace.has_live(process))
     {
-        process.set_marker_bit_if_registered(number, slot, has && !wishes.is_paused());
+        process.set_marker_bit_if_registered(number, slot, has && !wishes.was_paused());
     }
 }

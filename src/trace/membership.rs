@@ -5,7 +5,7 @@
 
 use crate::lock_yielder::LockYielder;
 use crate::marker_bits::set_all_marker_bits_of_process;
-use crate::permission::{may_trace_leader, permission_query, PermissionQuery};
+use crate::permission::{may_trace_or_count_untraced, permission_query, PermissionQuery};
 use crate::process::Process;
 use crate::registry::{Tracing, TRACING};
 use crate::sorted::search;
@@ -82,7 +82,7 @@ pub(crate) fn join_traces(key: u64) {
             return;
         };
         after = asks.id;
-        if may_trace_leader(&asks, &leader) {
+        if may_trace_or_count_untraced(&asks, &leader) {
             TRACING.lock().join(asks.id, key);
             set_all_marker_bits_of_process(asks.id, key, &mut call);
         }
@@ -108,7 +108,7 @@ pub(super) fn add_joinable_processes(id: u64) {
             return;
         };
         after = key;
-        if could.is_some_and(|(asks, leader)| may_trace_leader(&asks, &leader)) {
+        if could.is_some_and(|(asks, leader)| may_trace_or_count_untraced(&asks, &leader)) {
             TRACING.lock().join(id, key);
             set_all_marker_bits_of_process(id, key, &mut call);
         }

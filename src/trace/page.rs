@@ -65,7 +65,7 @@ impl Page {
     /// Stores `value` in the 32-bit word with index `word`, with release semantics: a reader that
     /// sees the new value sees all earlier stores. Does nothing if `word` is beyond the end of the
     /// page.
-    pub(crate) fn put(&self, word: usize, value: u32) {
+    pub(crate) fn store_word_release(&self, word: usize, value: u32) {
         if word < PAGE_SIZE / 4 {
             // SAFETY: The word is within the page and aligned, and shared words are accessed
             // atomically only.
@@ -77,7 +77,7 @@ impl Page {
     }
 
     /// Returns the 32-bit word with index `word`, or 0 if `word` is beyond the end of the page.
-    pub(crate) fn get(&self, word: usize) -> u32 {
+    pub(crate) fn load_word(&self, word: usize) -> u32 {
         if word >= PAGE_SIZE / 4 {
             return 0;
         }
@@ -88,7 +88,7 @@ impl Page {
     }
 
     /// Copies `bytes` to the beginning of the page. The page must not be mapped yet.
-    pub(crate) fn fill(&mut self, bytes: &[u8]) {
+    pub(crate) fn copy_to_start(&mut self, bytes: &[u8]) {
         // SAFETY: At most a page is copied. `&mut self` excludes other accesses by the kernel, and
         // the page is not mapped yet.
         unsafe {

@@ -75,7 +75,7 @@ impl PermissionCheck {
     /// Returns whether the trace's creator may trace the program that the process ran at the last
     /// permission check. Only the rules of ptrace are applied, and the security modules are not
     /// asked. Used after the process has ended or has executed another program.
-    pub(crate) fn may_permission_still_hold(&self, alive: &LiveProcess) -> bool {
+    pub(crate) fn allows_by_ptrace_rule(&self, alive: &LiveProcess) -> bool {
         self.allows_all
             || access::ptrace_rule_allows_read_as(
                 &self.creator_credentials,
@@ -89,7 +89,7 @@ impl Trace {
     /// Returns whether the caller may use the trace without `CAP_PERFMON`. The caller must have all
     /// rights of the trace's creator. The trace must not record the processes of all users, and
     /// must have no buffers for kernel events.
-    fn is_usable_without_perfmon(&self) -> bool {
+    fn allows_unprivileged_caller(&self) -> bool {
         access::caller_has_rights_of(self.memory_charge().user())
             && !self.has_flag(flag::ALL_USERS)
             && self.buffer_set(KEY_KERNEL).is_none()
@@ -118,7 +118,7 @@ pub(super) fn permission_query((trace, process): (&Trace, &Process)) -> Option<P
 /// trace. A process that the creator may not stop is counted too, because a user may expect that it
 /// joins: Yama may refuse the permission for the user's own processes. May sleep; the caller does
 /// not hold `TRACING`.
-pub(super) fn may_trace_leader(asks: &PermissionCheck, leader: &Task) -> bool {
+pub(super) fn may_trace_or_count_untraced(asks: &PermissionCheck, leader: &Task) -> bool {
     let checked = asks.check(leader);
     if asks.needs_ptrace_attach && checked == Err(EPERM) {
         if let Ok(trace) = TRACING.lock().trace(asks.id) {
@@ -144,14 +144,14 @@ pub(super) fn may_trace_leader(asks: &PermissionCheck, leader: &Task) -> bool {
 /// If the credentials or the dumpability of the process have changed since the permission was last
 /// checked, the permission is checked once more. The data were copied before this check, so changes
 /// after the check do not matter. Returns `EINTR` or `ENOMEM` if the check could not be made.
-pub(crate) fn may_read_process_data(id: u64, key: u64) -> Result<bool> {
+pub(crate) fn may_read_after_recheck(id: u64, key: u64) -> Result<bool> {
     let mut from = 0u64;
     let mut call = LockYielder::new();
     loop {
         let found = TRACING.lock().find_changed_credentials(id, key, from);
         from = match found {
             LimitedSearch::Found((changed, leader)) => {
-                recheck_trace_permissions(changed, &leader)?;
+                recheck_all_traces_of_process(changed, &leader)?;
                 changed.wrapping_add(1)
             }
             LimitedSearch::From(next) => next,
@@ -169,7 +169,7 @@ pub(crate) fn may_read_process_data(id: u64, key: u64) -> Result<bool> {
 /// process. Called when the credentials or the dumpability of the process have changed, so that a
 /// trace's creator may have lost the permission for new data. The caller does not hold `TRACING`.
 /// Returns `EINTR` or `ENOMEM` if the check could not be made.
-fn recheck_trace_permissions(key: u64, leader: &Task) -> Result {
+fn recheck_all_traces_of_process(key: u64, leader: &Task) -> Result {
     // Take the snapshot of the credentials before the check, so that
     // [`Tracing::find_changed_credentials`] notices a change during the check.
     let seen = AccessTargetSnapshot::of_task(leader)?;
@@ -185,7 +185,7 @@ fn recheck_trace_permissions(key: u64, leader: &Task) -> Result {
             TRACING.lock().remove_denied_process(asks.id, key);
         }
     }
-    TRACING.lock().record_permission_check(key, seen);
+    TRACING.lock().record_check_and_remove_denied(key, seen);
     Ok(())
 }
 
@@ -198,7 +198,7 @@ fn recheck_trace_permissions(key: u64, leader: &Task) -> Result {
 ///
 /// `ENOENT` if the creator has lost the permission (the process is then removed from the trace),
 /// `EINTR`, `ENOMEM`.
-pub(super) fn may_still_trace_process(key: u64, id: u64, anyhow: bool) -> Result {
+pub(super) fn recheck_or_remove_process(key: u64, id: u64, anyhow: bool) -> Result {
     let (asks, leader) = {
         let mut all = TRACING.lock();
         let (trace, process) = all.trace_and_process(id, key).ok_or(ENOENT)?;
@@ -254,17 +254,17 @@ impl Tracing {
     /// If the process has executed another program since the previous check, the permissions were
     /// checked for the new program only. Permission for the previous program is checked by the
     /// rules of ptrace alone, with the present credentials of the process (see
-    /// [`PermissionCheck::may_permission_still_hold`]).
-    fn record_permission_check(&mut self, key: u64, seen: AccessTargetSnapshot) {
+    /// [`PermissionCheck::allows_by_ptrace_rule`]).
+    fn record_check_and_remove_denied(&mut self, key: u64, seen: AccessTargetSnapshot) {
         if self
             .process(key)
-            .is_ok_and(|process| !process.record_permission_check(seen))
+            .is_ok_and(|process| !process.record_check_if_same_program(seen))
         {
             let mut after = 0u64;
             while let Some((trace, process)) = self.next_trace_with_process(key, after) {
                 let might = process
                     .leader_and_access()
-                    .is_some_and(|alive| trace.permission_check().may_permission_still_hold(alive));
+                    .is_some_and(|alive| trace.permission_check().allows_by_ptrace_rule(alive));
                 after = trace.id;
                 if !might {
                     self.remove_denied_process(after, key);
@@ -310,7 +310,7 @@ impl Caller {
 
     /// Returns whether the caller may open a trace.
     pub(super) fn may_open_trace(&self, trace: &Trace) -> bool {
-        self.is_perfmon_capable || trace.is_usable_without_perfmon()
+        self.is_perfmon_capable || trace.allows_unprivileged_caller()
     }
 
     /// Returns whether the caller may trace the process with this thread-group leader. Returns

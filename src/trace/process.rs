@@ -7,7 +7,7 @@
 //!    ATTACH             end            take_unreferenced_process
 //!   --------> attached -----> ended ---------------------------> freed
 //!                ^
-//!    fork()      | attach_child
+//!    fork()      | attach_as_child
 //!   --------> unattached: a child that has not accessed its mappings yet
 //! ```
 //!
@@ -28,8 +28,8 @@ use crate::clock::trace_clock;
 use crate::marker::{MarkerMemory, RegisteredMarker};
 use crate::page::{Page, PAGE_SIZE};
 use crate::process_memory::{
-    count_process_of_caller, max_processes_per_user, process_range_start, LiveProcess,
-    PlaceholderPage, ProcessPages, NR_MARKER_PAGES, WORDS_PER_PAGE,
+    count_process_of_caller, max_processes_per_user, range_start, LiveProcess, PlaceholderPage,
+    ProcessPages, NR_MARKER_PAGES, WORDS_PER_PAGE,
 };
 use crate::sorted::move_to_larger_list;
 use base::access::{AccessTargetSnapshot, Identity};
@@ -39,7 +39,7 @@ use base::cpu;
 use base::task::{self, Pid};
 
 /// Index of the first word of the trace slots in the control page, and number of words per slot.
-const SLOTS_WORD_OFFSET: usize = size_of::<Control>() / 4;
+const SLOTS_FIRST_WORD: usize = size_of::<Control>() / 4;
 const WORDS_PER_SLOT: usize = 4;
 
 /// A slot of the control page, which describes a trace to the process.
@@ -58,18 +58,18 @@ pub(crate) struct Slot {
 
 /// Maximum number of copies of the perftrace library in one process for which the offset of `struct
 /// perftrace_thread` is recorded.
-const MAX_LIBRARY_COPIES: usize = 4;
+const MAX_RECORDED_LIBRARY_COPIES: usize = 4;
 /// The copies of the perftrace library in a process. Each element has the offset from the thread
 /// pointer to `struct perftrace_thread`, and the number of files by which the copy has attached. An
 /// unused element has 0 files.
-pub(crate) type LibraryCopies = [(i64, u32); MAX_LIBRARY_COPIES];
+pub(crate) type LibraryCopies = [(i64, u32); MAX_RECORDED_LIBRARY_COPIES];
 
 /// A process that is traced, or that has ended and is still in a trace.
 pub(crate) struct Process {
     /// The unique number of the process, which is never used again.
     pub(crate) key: u64,
     /// The user and the name of the process.
-    pub(crate) identity: Identity,
+    pub(crate) user_and_name: Identity,
     /// The thread-group ID of the process.
     pub(crate) pid: Pid,
     /// The address of the process's `mm_struct`, only used for comparison.
@@ -84,8 +84,8 @@ pub(crate) struct Process {
     /// of the thread that called fork(), in the thread's PID namespace. 0 if the structure was
     /// cleared, or if the parent was not a traced process.
     pub(crate) forker_tid: u32,
-    /// True for a child of fork() whose `identity`, `pid` and `leader_and_access` are those of its
-    /// parent, because the child did not exist yet when they were recorded.
+    /// True for a child of fork() whose `user_and_name`, `pid` and `leader_and_access` are those of
+    /// its parent, because the child did not exist yet when they were recorded.
     pub(crate) has_parents_identity: bool,
     /// The thread-group leader, and its credentials and dumpability at the last permission check.
     /// `Tracing::choose_traces_keeping_ended` sets `leader_and_access` to `None` when the process
@@ -114,7 +114,7 @@ pub(crate) struct Process {
     pub(crate) markers: KVVec<Arc<RegisteredMarker>>,
     /// The number of registrations of each marker. A marker whose registrations were all removed
     /// stays in the list with the count 0, because records may still refer to the marker.
-    refs: KVVec<u32>,
+    registration_counts: KVVec<u32>,
     /// The numbers of the markers, sorted by the markers' names and fields. With 4,096 markers, the
     /// sorted list keeps the search for a marker short while `TRACING` is held.
     sorted_marker_numbers: KVVec<u16>,
@@ -147,7 +147,7 @@ impl Process {
         let charge = MemoryCharge::of_caller(bytes)?;
         Ok(Self {
             key,
-            identity: awake.identity,
+            user_and_name: awake.user_and_name,
             pid: awake.pid,
             mm: mm.address(),
             mapping: Some(mapping),
@@ -158,9 +158,9 @@ impl Process {
             nr_mappings: 0,
             piece_addresses: [0, 0],
             markers: KVVec::new(),
-            refs: KVVec::new(),
+            registration_counts: KVVec::new(),
             range_key: key,
-            library_copies: [(0, 0); MAX_LIBRARY_COPIES],
+            library_copies: [(0, 0); MAX_RECORDED_LIBRARY_COPIES],
             forker_tid: 0,
             has_parents_identity: false,
             leader_and_access: Some(awake.leader_and_access),
@@ -176,7 +176,7 @@ impl Process {
     }
 
     /// Returns the numbers of markers and of charged bytes that a child of fork() inherits.
-    pub(crate) fn inherited_markers_and_bytes(&self) -> (usize, usize) {
+    pub(crate) fn nr_inherited_markers_and_bytes(&self) -> (usize, usize) {
         (self.markers.len(), self.charge.bytes())
     }
 
@@ -185,7 +185,7 @@ impl Process {
     pub(crate) fn create_child(&self, key: u64, mm: usize, room: ForkedChildMemory) -> Self {
         let mut child = Self {
             key,
-            identity: self.identity,
+            user_and_name: self.user_and_name,
             pid: room.parent_pid,
             mm,
             mapping: self.mapping,
@@ -196,7 +196,7 @@ impl Process {
             nr_mappings: 0,
             piece_addresses: [0, 0],
             markers: room.markers,
-            refs: room.refs,
+            registration_counts: room.registration_counts,
             range_key: self.range_key,
             library_copies: self.library_copies,
             // If the parent is a child of fork() whose `struct perftrace_thread` is not cleared
@@ -219,8 +219,8 @@ impl Process {
         for known in &self.markers {
             let _ = child.markers.push_within_capacity(known.clone());
         }
-        for refs in &self.refs {
-            let _ = child.refs.push_within_capacity(*refs);
+        for count in &self.registration_counts {
+            let _ = child.registration_counts.push_within_capacity(*count);
         }
         for number in &self.sorted_marker_numbers {
             let _ = child.sorted_marker_numbers.push_within_capacity(*number);
@@ -229,7 +229,7 @@ impl Process {
     }
 
     /// Returns whether the process is a child of fork() that has not accessed its mappings yet.
-    pub(crate) fn is_unattached(&self) -> bool {
+    pub(crate) fn is_unattached_child(&self) -> bool {
         !self.has_ended() && self.control.is_none()
     }
 
@@ -237,7 +237,7 @@ impl Process {
     /// already has an identity of its own.
     pub(crate) fn identify_child(&mut self, identity: Identity, pid: Pid, live: LiveProcess) {
         if core::mem::take(&mut self.has_parents_identity) {
-            self.identity = identity;
+            self.user_and_name = identity;
             self.pid = pid;
             self.leader_and_access = Some(live);
         }
@@ -245,12 +245,12 @@ impl Process {
 
     /// Gives a child of fork() an identity and pages of its own when the child first accesses its
     /// mappings. Returns false if the child already has pages or has ended.
-    pub(crate) fn attach_child(&mut self, awake: ProcessPages) -> bool {
-        if !self.is_unattached() {
+    pub(crate) fn attach_as_child(&mut self, awake: ProcessPages) -> bool {
+        if !self.is_unattached_child() {
             return false;
         }
         self.has_parents_identity = false;
-        self.identity = awake.identity;
+        self.user_and_name = awake.user_and_name;
         self.pid = awake.pid;
         self.leader_and_access = Some(awake.leader_and_access);
         self.began = awake.began;
@@ -263,7 +263,7 @@ impl Process {
     /// Changes by one the number of files by which a copy of the library has attached: up if `more`
     /// is true, otherwise down. `at` is the offset of the copy's `struct perftrace_thread`. Does
     /// nothing if `at` is 0.
-    pub(crate) fn count_library_file(&mut self, at: i64, more: bool) {
+    pub(crate) fn add_or_subtract_library_file(&mut self, at: i64, more: bool) {
         let mut copies = self.library_copies.iter_mut();
         let known = copies.find(|(known, files)| *known == at && *files != 0);
         match (known, more) {
@@ -310,7 +310,7 @@ impl Process {
         let bytes = u64::from(cpu::nr_cpu_ids()) << abi::BUFFER_STRIDE_SHIFT;
         let at = |from: u64, each: u64| {
             let within = (slot as u64).wrapping_mul(each).wrapping_add(from);
-            process_range_start(self.range_key).wrapping_add(within)
+            range_start(self.range_key).wrapping_add(within)
         };
         mapping.unmap(at(abi::map::BUFFERS, bytes), bytes);
         mapping.unmap(at(abi::map::FILTERS, PAGE_SIZE as u64), PAGE_SIZE as u64);
@@ -341,7 +341,7 @@ impl Process {
     /// Records the process's credentials and dumpability at a check of the permission to trace it.
     /// If the process has executed another program since the last call, records nothing and returns
     /// false.
-    pub(crate) fn record_permission_check(&mut self, seen: AccessTargetSnapshot) -> bool {
+    pub(crate) fn record_check_if_same_program(&mut self, seen: AccessTargetSnapshot) -> bool {
         let Some(alive) = &mut self.leader_and_access else {
             return true;
         };
@@ -358,12 +358,12 @@ impl Process {
     }
 
     /// Returns the number of registrations of a marker.
-    pub(crate) fn refs(&self, number: usize) -> u32 {
-        self.refs.get(number).copied().unwrap_or(0)
+    pub(crate) fn nr_registrations(&self, number: usize) -> u32 {
+        self.registration_counts.get(number).copied().unwrap_or(0)
     }
 
     /// Returns whether the process maps the device node of `mapping`.
-    pub(crate) fn maps(&self, mapping: InodeMapping) -> bool {
+    pub(crate) fn maps_device_node(&self, mapping: InodeMapping) -> bool {
         self.mapping == Some(mapping)
     }
 
@@ -432,13 +432,13 @@ impl Process {
     /// any marker's bit is set for the trace.
     pub(crate) fn announce_trace_begin(&self, number: usize, slot: Slot) {
         let Some(control) = &self.control else { return };
-        let at = SLOTS_WORD_OFFSET.wrapping_add(number.min(NR_TRACES).wrapping_mul(WORDS_PER_SLOT));
-        control.put(at.wrapping_add(1), slot.flags & flag::PROCESS_VISIBLE);
-        control.put(at.wrapping_add(2), slot.mask);
-        control.put(at.wrapping_add(3), slot.wait_ms);
+        let at = SLOTS_FIRST_WORD.wrapping_add(number.min(NR_TRACES).wrapping_mul(WORDS_PER_SLOT));
+        control.store_word_release(at.wrapping_add(1), slot.flags & flag::PROCESS_VISIBLE);
+        control.store_word_release(at.wrapping_add(2), slot.mask);
+        control.store_word_release(at.wrapping_add(3), slot.wait_ms);
         // Store the generation last, with release: a process that sees the new generation also sees
         // the slot's other words.
-        control.put(at, slot.generation);
+        control.store_word_release(at, slot.generation);
     }
 
     /// Announces to the process that the trace in a slot has ended. Called after the bits of all
@@ -446,8 +446,8 @@ impl Process {
     /// read a marker's word before the bit was cleared may still use the slot's other words.
     pub(crate) fn announce_trace_end(&self, number: usize, generation: u32) {
         let Some(control) = &self.control else { return };
-        let at = SLOTS_WORD_OFFSET.wrapping_add(number.min(NR_TRACES).wrapping_mul(WORDS_PER_SLOT));
-        control.put(at, generation);
+        let at = SLOTS_FIRST_WORD.wrapping_add(number.min(NR_TRACES).wrapping_mul(WORDS_PER_SLOT));
+        control.store_word_release(at, generation);
     }
 
     /// Clears the bits of all markers for a slot.
@@ -466,10 +466,10 @@ impl Process {
         let (Some(page), true) = (page, slot < NR_TRACES) else {
             return;
         };
-        let (word, bit) = (page.get(number % WORDS_PER_PAGE), 1u32 << slot);
+        let (word, bit) = (page.load_word(number % WORDS_PER_PAGE), 1u32 << slot);
         let new = if on { word | bit } else { word & !bit };
         if new != word {
-            page.put(number % WORDS_PER_PAGE, new);
+            page.store_word_release(number % WORDS_PER_PAGE, new);
         }
     }
 
@@ -499,7 +499,7 @@ impl Process {
                 if number >= NR_MARKERS {
                     return Err(ENOSPC);
                 }
-                if !self.reserve_marker(room) {
+                if !self.reserve_room_for_marker(room) {
                     return Err(EAGAIN);
                 }
                 let place = self.marker_word_pages.get_mut(number / WORDS_PER_PAGE);
@@ -513,13 +513,13 @@ impl Process {
                         let page = number / WORDS_PER_PAGE * PAGE_SIZE;
                         let at = abi::map::WORDS.wrapping_add(page as u64);
                         mapping.unmap(
-                            process_range_start(self.range_key).wrapping_add(at),
+                            range_start(self.range_key).wrapping_add(at),
                             PAGE_SIZE as u64,
                         );
                     }
                 }
                 let _ = self.markers.push_within_capacity(new.clone());
-                let _ = self.refs.push_within_capacity(0);
+                let _ = self.registration_counts.push_within_capacity(0);
                 let _ = self
                     .sorted_marker_numbers
                     .insert_within_capacity(at, number as u16);
@@ -527,14 +527,14 @@ impl Process {
                 number
             }
         };
-        let refs = self.refs.get_mut(number).ok_or(EINVAL)?;
-        *refs = refs.checked_add(1).ok_or(EINVAL)?;
-        Ok((number, *refs == 1))
+        let count = self.registration_counts.get_mut(number).ok_or(EINVAL)?;
+        *count = count.checked_add(1).ok_or(EINVAL)?;
+        Ok((number, *count == 1))
     }
 
     /// Makes sure that the lists of markers have capacity for one more marker. If a list is full,
     /// moves the lists to `room`. Returns false if `room` is too small.
-    fn reserve_marker(&mut self, room: &mut MarkerMemory) -> bool {
+    fn reserve_room_for_marker(&mut self, room: &mut MarkerMemory) -> bool {
         let nr = self.markers.len();
         let fits = |all: [usize; 3]| all.iter().all(|capacity| *capacity > nr);
         let page = self
@@ -546,16 +546,20 @@ impl Process {
         }
         let Self {
             markers,
-            refs,
+            registration_counts,
             sorted_marker_numbers: order,
             ..
         } = self;
-        if fits([markers.capacity(), refs.capacity(), order.capacity()]) {
+        if fits([
+            markers.capacity(),
+            registration_counts.capacity(),
+            order.capacity(),
+        ]) {
             return true;
         }
         let made = [
             room.markers.capacity(),
-            room.refs.capacity(),
+            room.registration_counts.capacity(),
             room.sorted_marker_numbers.capacity(),
         ];
         if !fits(made) {
@@ -563,7 +567,7 @@ impl Process {
         }
         let made = core::mem::take(room);
         move_to_larger_list(markers, made.markers);
-        move_to_larger_list(refs, made.refs);
+        move_to_larger_list(registration_counts, made.registration_counts);
         move_to_larger_list(order, made.sorted_marker_numbers);
         room.page = made.page;
         true
@@ -571,9 +575,9 @@ impl Process {
 
     /// Removes one registration of a marker. Returns `EINVAL` if the marker is not registered.
     pub(crate) fn unregister_marker(&mut self, number: usize) -> Result {
-        let refs = self.refs.get_mut(number).ok_or(EINVAL)?;
-        *refs = refs.checked_sub(1).ok_or(EINVAL)?;
-        if *refs == 0 {
+        let count = self.registration_counts.get_mut(number).ok_or(EINVAL)?;
+        *count = count.checked_sub(1).ok_or(EINVAL)?;
+        if *count == 0 {
             for slot in 0..NR_TRACES {
                 self.set_marker_bit(number, slot, false);
             }
@@ -584,6 +588,6 @@ impl Process {
     /// Sets or clears the bit that says whether the trace in a slot records the events of a marker.
     /// The bit stays clear if the marker has no registration.
     pub(crate) fn set_marker_bit_if_registered(&self, number: usize, slot: usize, wanted: bool) {
-        self.set_marker_bit(number, slot, wanted && self.refs(number) != 0);
+        self.set_marker_bit(number, slot, wanted && self.nr_registrations(number) != 0);
     }
 }

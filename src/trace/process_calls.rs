@@ -13,17 +13,17 @@ use crate::children;
 use crate::ends::end_process;
 use crate::log::log_refused_tracing;
 use crate::marker::{MarkerMemory, RegisteredMarker};
-use crate::marker_bits::set_marker_bits;
+use crate::marker_bits::set_marker_bit_for_all_traces;
 use crate::membership::join_traces;
 use crate::page::Page;
-use crate::permission::may_still_trace_process;
+use crate::permission::recheck_or_remove_process;
 use crate::process::Process;
 pub(crate) use crate::process_memory::offset_within_range;
-use crate::process_memory::{process_range_start, PlaceholderPage};
+use crate::process_memory::{range_start, PlaceholderPage};
 use crate::registry::{add_process, check_process_limit, with_room_for_process, Tracing, TRACING};
 use crate::trace::Trace;
 use base::access::Identity;
-use base::account::is_limit_error;
+use base::account::is_limit_or_memory_error;
 use base::address_space::{InodeMapping, Mm};
 use base::{clock, cpu};
 
@@ -66,7 +66,7 @@ pub(crate) fn attach(mm: &Mm, mapping: InodeMapping, shared: bool) -> Result<Att
     if let Some(error) = attached
         .as_ref()
         .err()
-        .filter(|error| is_limit_error(**error))
+        .filter(|error| is_limit_or_memory_error(**error))
     {
         let uid = Identity::of_current().uid;
         let mut all = TRACING.lock();
@@ -149,7 +149,7 @@ fn attach_further_file(
     let process = all.live_process(key)?;
     // All files of a process must have the same device node. The module unmaps pages of a process
     // through the device node of the process's first file, even after this file is closed.
-    if !process.maps(mapping) {
+    if !process.maps_device_node(mapping) {
         return Err(EBUSY);
     }
     if process.nr_files >= MAX_FILES_PER_PROCESS {
@@ -172,14 +172,20 @@ pub(crate) fn has_address_space(key: u64, mm: usize) -> bool {
 /// Returns the offset in the device file at which the range of the process `key` begins.
 pub(crate) fn process_range_offset(key: u64) -> u64 {
     let mut all = TRACING.lock();
-    process_range_start(all.process(key).map_or(key, |process| process.range_key))
+    range_start(all.process(key).map_or(key, |process| process.range_key))
 }
 
 /// Records that the process `key` has added a mapping of the device at the address `at` or, if
 /// `one_more` is false, has removed it. `piece` is the part of the device that is mapped: the
 /// read-only pages or the buffers. `whole` is set if the mapping covers all read-only pages or all
 /// buffers. When its last mapping is removed, the process counts as ended.
-pub(crate) fn count_device_mapping(key: u64, piece: usize, at: u64, whole: bool, one_more: bool) {
+pub(crate) fn add_or_subtract_mapping(
+    key: u64,
+    piece: usize,
+    at: u64,
+    whole: bool,
+    one_more: bool,
+) {
     let mut all = TRACING.lock();
     let Ok(process) = all.process(key) else {
         return;
@@ -203,11 +209,11 @@ pub(crate) fn count_device_mapping(key: u64, piece: usize, at: u64, whole: bool,
     }
 }
 
-/// Records where a copy of the perftrace library keeps its `struct perftrace_thread`: at the offset
-/// `at` from the thread pointer.
-pub(crate) fn record_thread_offset(key: u64, at: i64) {
+/// Counts one more file of a copy of the perftrace library. The copy keeps its `struct
+/// perftrace_thread` at the offset `at` from the thread pointer.
+pub(crate) fn count_attached_library_file(key: u64, at: i64) {
     if let Ok(process) = TRACING.lock().live_process(key) {
-        process.count_library_file(at, true);
+        process.add_or_subtract_library_file(at, true);
     }
 }
 
@@ -219,7 +225,7 @@ pub(crate) fn detach_file(key: u64, thread_offset: i64) {
     let Ok(process) = all.process(key) else {
         return;
     };
-    process.count_library_file(thread_offset, false);
+    process.add_or_subtract_library_file(thread_offset, false);
     process.nr_files = process.nr_files.saturating_sub(1);
     if process.nr_files == 0 {
         end_process(&mut all, key);
@@ -239,7 +245,7 @@ pub(crate) fn register_marker(key: u64, marker: &mut Marker) -> Result {
             let process = all.live_process(key)?;
             match process.register_marker(&known, &mut room) {
                 Err(error) if error == EAGAIN => {
-                    let (nr, _) = process.inherited_markers_and_bytes();
+                    let (nr, _) = process.nr_inherited_markers_and_bytes();
                     drop(all);
                     room = MarkerMemory::with_room_for_more_than(nr)?;
                 }
@@ -247,11 +253,14 @@ pub(crate) fn register_marker(key: u64, marker: &mut Marker) -> Result {
             }
         };
         if new {
-            set_marker_bits(key, number, &known);
+            set_marker_bit_for_all_traces(key, number, &known);
         }
         Ok(number)
     });
-    if linked.as_ref().is_err_and(|error| is_limit_error(*error)) {
+    if linked
+        .as_ref()
+        .is_err_and(|error| is_limit_or_memory_error(*error))
+    {
         // Count the failure in the traces that could have recorded the marker's events.
         TRACING.lock().count_untraced(key);
     }
@@ -313,17 +322,17 @@ pub(crate) fn wait_for_room(key: u64, slot: u32, cpu: u32, tail: u64) -> Result 
         let buffer = set.buffers.get(cpu as usize).and_then(Option::as_ref);
         let buffer = buffer.ok_or(ENOENT)?.clone();
         trace.signal.notify_reader();
-        let since = buffer.wait_start_ns(tail, clock::monotonic_ns());
+        let since = buffer.get_or_set_room_wait_start_ns(tail, clock::monotonic_ns());
         let end = match trace.wait_ms {
             u32::MAX => u64::MAX,
             ms => since.saturating_add(u64::from(ms).wrapping_mul(1_000_000)),
         };
         (buffer, trace.signal.clone(), end, trace.id)
     };
-    if buffer.has_wait_timed_out() {
+    if buffer.has_room_wait_timed_out() {
         return Err(ETIMEDOUT);
     }
-    may_still_trace_process(key, id, false)?;
+    recheck_or_remove_process(key, id, false)?;
     loop {
         let left = end.saturating_sub(clock::monotonic_ns());
         let some = left.min(PERMISSION_RECHECK_NS);
@@ -331,10 +340,10 @@ pub(crate) fn wait_for_room(key: u64, slot: u32, cpu: u32, tail: u64) -> Result 
             return Ok(());
         }
         if some == left {
-            buffer.record_wait_timeout();
+            buffer.record_room_wait_timeout();
             return Err(ETIMEDOUT);
         }
-        may_still_trace_process(key, id, true)?;
+        recheck_or_remove_process(key, id, true)?;
     }
 }
 

@@ -76,7 +76,7 @@ impl LiveProcess {
 
 /// The identity and the pages of a process that accesses its mappings for the first time.
 pub(crate) struct ProcessPages {
-    pub(crate) identity: Identity,
+    pub(crate) user_and_name: Identity,
     pub(crate) pid: Pid,
     pub(crate) leader_and_access: LiveProcess,
     pub(crate) began: u64,
@@ -98,14 +98,14 @@ impl ProcessPages {
             version: abi::VERSION,
             nr_cpus: cpu::nr_cpu_ids(),
             stride: abi::BUFFER_STRIDE_SHIFT,
-            clock: clock.uses_clock_monotonic().into(),
+            clock: clock.is_user_clock_monotonic().into(),
             key,
             offset: clock::time_namespace_offset_ns() as u64,
             pid: pid.number_in_own_namespace(),
             reserved: 0,
             reserved2: 0,
         };
-        control.fill(values_as_bytes(core::slice::from_ref(&first)));
+        control.copy_to_start(values_as_bytes(core::slice::from_ref(&first)));
         let mut marker_word_pages = [const { None }; NR_MARKER_PAGES];
         // Most processes need only the first page of marker words. [`Process::register_marker`]
         // adds further pages. A page of zeros is mapped in place of a missing page of marker words.
@@ -116,10 +116,10 @@ impl ProcessPages {
             *place = Some(Page::new()?);
         }
         Ok(Self {
-            identity: Identity::of_task(&alive.leader),
+            user_and_name: Identity::of_task(&alive.leader),
             pid,
             leader_and_access: alive,
-            began: clock.user_readable_ticks(),
+            began: clock.now_by_user_readable_clock(),
             control,
             marker_word_pages,
             placeholder: PlaceholderPage::new()?,
@@ -155,8 +155,8 @@ const NR_RANGES_SHIFT: u32 = 20;
 /// separate, so that unmapping pages of one process does not search the mappings of others.
 /// Processes whose keys are equal modulo 2^20 share a range, which only makes unmapping their pages
 /// slower.
-pub(crate) fn process_range_start(key: u64) -> u64 {
-    (key & ((1 << NR_RANGES_SHIFT) - 1)) << PROCESS_RANGE_SHIFT
+pub(crate) fn range_start(range_key: u64) -> u64 {
+    (range_key & ((1 << NR_RANGES_SHIFT) - 1)) << PROCESS_RANGE_SHIFT
 }
 
 /// Converts an offset in the device file to an offset within the range of a process.

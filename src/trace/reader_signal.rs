@@ -36,7 +36,7 @@ impl ReaderSignal {
     /// Wakes the reader of the trace, because a buffer has unread data. Callable in any context.
     pub(crate) fn notify_reader(&self) {
         self.pending.store_relaxed(1);
-        self.reader_notifier.wake_readers();
+        self.reader_notifier.queue_wakeup_and_sigio();
     }
 
     /// Clears the reader's pending notification. Called when the reader begins a pass over all
@@ -53,14 +53,14 @@ impl ReaderSignal {
     /// Wakes the threads that wait for room in a buffer. Called after the reader has read from a
     /// buffer.
     pub(crate) fn wake_waiting_writers(&self) {
-        self.writer_notifier.wake_readers();
+        self.writer_notifier.queue_wakeup_and_sigio();
     }
 
     /// Records that the trace has ended, and wakes the trace's reader and the threads that wait for
     /// room in a buffer.
     pub(crate) fn notify_trace_end(&self) {
         self.has_trace_ended.store_relaxed(1);
-        self.writer_notifier.wake_readers();
+        self.writer_notifier.queue_wakeup_and_sigio();
         self.notify_reader();
     }
 

@@ -183,7 +183,7 @@ impl Tracing {
         };
         for trace in traces
             .iter_mut()
-            .filter(|trace| trace.could_join_if_permitted(process))
+            .filter(|trace| trace.accepts_process(process))
         {
             trace.count_untraced();
         }
@@ -228,7 +228,7 @@ impl Tracing {
     ///
     /// `EBUSY` if no slot is free or a quota of the caller is exhausted, `ENOMEM` if memory is
     /// short.
-    pub(super) fn find_free_slot(&self) -> Result<(usize, TraceQuota)> {
+    pub(super) fn find_slot_and_charge_quota(&self) -> Result<(usize, TraceQuota)> {
         let capable = access::is_perfmon_capable();
         let most = |limit: usize| if capable { usize::MAX } else { limit };
         let used = self.slots.iter().filter(|id| **id != 0).count();
@@ -298,12 +298,12 @@ impl Tracing {
             let from = if process.key == key { number } else { 0 };
             let mut rest = process.markers.iter().zip(0usize..usize::MAX).skip(from);
             let (known, number) = rest
-                .find(|(_, number)| process.refs(*number) != 0)
+                .find(|(_, number)| process.nr_registrations(*number) != 0)
                 .filter(|_| !process.has_ended())?;
             Some(Describe {
                 key: process.key,
                 number: number as u32,
-                refs: process.refs(number),
+                refs: process.nr_registrations(number),
                 marker: known.abi_marker(number),
             })
         };

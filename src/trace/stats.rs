@@ -9,7 +9,7 @@ use kernel::prelude::*;
 use crate::driver::{CounterSpec, Instance};
 use base::self_stat::{CostTimer, ModuleStats};
 
-const STAT_EVENTS_LOST: usize = 0;
+const STAT_KERNEL_EVENTS_LOST: usize = 0;
 const STAT_FAULTS: usize = 1;
 const STAT_FAULT_TIME: usize = 2;
 
@@ -41,7 +41,7 @@ impl TraceStats {
             ..CounterSpec::nanoseconds(c"perfcounters/tracing/fault_time")
         })?;
         let slots = [
-            (STAT_EVENTS_LOST, lost.counter()),
+            (STAT_KERNEL_EVENTS_LOST, lost.counter()),
             (STAT_FAULTS, faults.counter()),
             (STAT_FAULT_TIME, fault_time.counter()),
         ];
@@ -62,7 +62,7 @@ impl TraceStats {
 /// context.
 #[inline(always)]
 pub(crate) fn count_lost_kernel_event() {
-    MODULE_STATS.count(STAT_EVENTS_LOST);
+    MODULE_STATS.count(STAT_KERNEL_EVENTS_LOST);
 }
 
 /// Counts a page fault, and returns a timer that measures the duration of the fault until the timer

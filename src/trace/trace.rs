@@ -4,8 +4,8 @@
 //! buffers.
 //!
 //! ```text
-//!   CREATE   begin           begin_end           finish_end         free_trace
-//!   -------> -----> active -----------> ending ------------> ended ----------> freed
+//!   CREATE   begin           begin_end           finish_end         free_trace_if_unused
+//!   -------> -----> active -----------> ending ------------> ended --------------------> freed
 //! ```
 //!
 //! A trace that is active or ending has a slot. While a trace is ending, its processes are removed
@@ -94,8 +94,7 @@ impl TraceState {
         self.0 = State::Active(slot);
     }
 
-    /// Starts the end of the trace, and returns its slot. Returns `None` if the trace is not
-    /// active.
+    /// Starts the end of the trace and returns its slot, or `None` if the trace is not active.
     pub(crate) fn begin_end(&mut self) -> Option<usize> {
         let State::Active(slot) = self.0 else {
             return None;
@@ -172,7 +171,7 @@ pub(crate) struct Trace {
     denied: u64,
     /// Number of processes, markers and buffers that could not be added because memory was short or
     /// a limit was reached. Failures to add a page to an existing buffer are counted in the buffer.
-    no_memory: u64,
+    nr_failures_to_add: u64,
     /// The charge for the memory of the trace and its buffers.
     charge: MemoryCharge,
     /// Counts the trace in the quotas of the user that created the trace. Set when the trace gets a
@@ -187,7 +186,7 @@ impl Trace {
         let name = filter::text_before_nul(&create.name).ok_or(EINVAL)?;
         let globs = filter::text_before_nul(&create.markers).ok_or(EINVAL)?;
         if create.flags & !flag::ALL != 0
-            || !filter::is_valid_event_name(name)
+            || !filter::is_valid_name_without_colon(name)
             || !filter::is_valid_glob_list(globs)
             || (create.flags & flag::WAIT != 0 && create.flags & WAIT_CONFLICTING_FLAGS != 0)
             || create.flags & EXCLUSIVE_FLAGS == EXCLUSIVE_FLAGS
@@ -239,7 +238,7 @@ impl Trace {
             freed_losses: LossCounts::default(),
             dropped: 0,
             denied: 0,
-            no_memory: 0,
+            nr_failures_to_add: 0,
             charge,
             quota: None,
         })
@@ -270,12 +269,13 @@ impl Trace {
     /// Returns whether a process is not in the trace and can join it. The caller checks whether the
     /// trace's creator may trace the process.
     pub(crate) fn may_join(&self, process: &Process) -> bool {
-        !self.has_live(process) && self.could_join_if_permitted(process) && !process.is_unattached()
+        !self.has_live(process) && self.accepts_process(process) && !process.is_unattached_child()
     }
 
     /// Returns whether a process can join the trace now or at its first access to its mappings.
-    pub(crate) fn could_join_if_permitted(&self, process: &Process) -> bool {
-        self.accepts_user(process.identity.uid, process.can_join_shared) && !process.has_ended()
+    pub(crate) fn accepts_process(&self, process: &Process) -> bool {
+        self.accepts_user(process.user_and_name.uid, process.can_join_shared)
+            && !process.has_ended()
     }
 
     /// Returns whether a process of the user `uid` can join the trace. `shared` is set if the
@@ -288,7 +288,7 @@ impl Trace {
     /// Counts a process or a marker that could not be traced, because memory was short, a limit was
     /// reached, or the permission to trace the process could not be checked.
     pub(crate) fn count_untraced(&mut self) {
-        self.no_memory = self.no_memory.wrapping_add(1);
+        self.nr_failures_to_add = self.nr_failures_to_add.wrapping_add(1);
     }
 
     /// Counts a process that does not join the trace, because the trace's creator may not stop it.
@@ -444,7 +444,7 @@ impl Trace {
         let set = self.buffer_set(if shared { KEY_SHARED } else { key });
         match set.and_then(|set| set.buffers.get(cpu)?.as_ref()) {
             Some(buffer) => buffer.count_alloc_failure(),
-            None => self.no_memory = self.no_memory.wrapping_add(1),
+            None => self.nr_failures_to_add = self.nr_failures_to_add.wrapping_add(1),
         }
     }
 
@@ -459,7 +459,7 @@ impl Trace {
                 let after = set.key > key || cpu == u32::MAX || number > cpu;
                 let buffer = place.as_ref().filter(|_| after)?;
                 let span = buffer.unread_or_lost_range()?;
-                let lost = buffer.checked_lost_count();
+                let lost = buffer.check_and_get_lost_count();
                 Some((set.key, number, buffer.clone(), span, lost))
             })
         };
@@ -475,7 +475,7 @@ impl Trace {
         let set = self.sets.remove(place).ok()?;
         self.freed_losses.add(&set);
         self.charge.uncharge(set.memory() as usize);
-        if let Some(bytes) = set.ended_bytes() {
+        if let Some(bytes) = set.total_bytes_if_ended() {
             self.nr_ended = self.nr_ended.wrapping_sub(1);
             self.ended_bytes = self.ended_bytes.wrapping_sub(bytes);
         }
@@ -527,7 +527,7 @@ impl Trace {
         if set.ended_state_bytes.is_none() {
             set.ended_state_bytes = Some(bytes);
             self.nr_ended = self.nr_ended.wrapping_add(1);
-            let ended_bytes = set.ended_bytes().unwrap_or(0);
+            let ended_bytes = set.total_bytes_if_ended().unwrap_or(0);
             self.ended_bytes = self.ended_bytes.wrapping_add(ended_bytes);
         }
     }
@@ -591,7 +591,7 @@ impl Trace {
             cut: sums.losses.discarded_bytes,
             dropped: self.dropped,
             denied: self.denied,
-            no_memory: sums.losses.no_memory.wrapping_add(self.no_memory),
+            no_memory: sums.losses.no_memory.wrapping_add(self.nr_failures_to_add),
             name: self.name,
             markers: self.globs,
             ..Info::ZERO

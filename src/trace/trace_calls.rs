@@ -15,7 +15,7 @@ use trace_rules::sorted::LimitedSearch;
 use crate::buffer_set::BufferSetSums;
 use crate::children;
 use crate::clock;
-use crate::ends::{for_each_member, free_trace, remove_read_processes};
+use crate::ends::{begin_pass_and_remove_read, for_each_process_in_slot, free_trace_if_unused};
 use crate::kernel_events::{KernelEvents, KERNEL_MARKERS};
 use crate::lock_yielder::LockYielder;
 use crate::marker;
@@ -36,7 +36,7 @@ use base::task::has_fatal_signal;
 use base::tracepoint::Probes;
 
 /// Limit for concurrent calls of [`open`] by one user without CAP_PERFMON.
-const MAX_PERMISSION_CHECKS: usize = 8;
+const MAX_CONCURRENT_OPENS_PER_USER: usize = 8;
 
 /// A file's reference to a trace. When no file refers to a trace any more, the trace ends, unless
 /// the trace was created with `flag::KEEP`.
@@ -66,13 +66,13 @@ impl Drop for FileTraceRef {
         if ends {
             let _ = end(self.id);
         }
-        free_trace(self.id);
+        free_trace_if_unused(self.id);
     }
 }
 
 impl Tracing {
     /// Creates a file's reference to a trace. The caller has counted the file in `Trace::nr_files`.
-    fn new_trace_ref(&mut self, id: u64, signal: Arc<ReaderSignal>) -> FileTraceRef {
+    fn trace_ref_for_counted_file(&mut self, id: u64, signal: Arc<ReaderSignal>) -> FileTraceRef {
         let file_id = self.id();
         FileTraceRef {
             id,
@@ -95,9 +95,9 @@ impl Tracing {
             flags: info.flags | unstable,
             slot: trace.state.slot().map_or(u32::MAX, |slot| slot as u32),
             uid: uid_in_caller_namespace(trace.owner),
-            clock: clock.uses_clock_monotonic().into(),
+            clock: clock.is_user_clock_monotonic().into(),
             khz: clock.khz,
-            ticks: clock.user_readable_ticks(),
+            ticks: clock.now_by_user_readable_clock(),
             realtime: realtime_ns(),
             ..info
         }
@@ -110,7 +110,7 @@ impl Tracing {
 ///
 /// `ENOENT` if no such trace exists; `EPERM` if the security modules do not let the caller inspect
 /// a task that has the credentials of the trace's creator; `EBUSY` if the user already has
-/// [`MAX_PERMISSION_CHECKS`] concurrent calls of this function.
+/// [`MAX_CONCURRENT_OPENS_PER_USER`] concurrent calls of this function.
 pub(crate) fn open(name: &[u8]) -> Result<(FileTraceRef, Info)> {
     let caller = Caller::new();
     let all = TRACING.lock();
@@ -126,7 +126,7 @@ pub(crate) fn open(name: &[u8]) -> Result<(FileTraceRef, Info)> {
         // creates a kernel thread that exists until the call returns.
         let _asks = ResourceCharge::of_caller(
             Resource::PFC_PERMISSION_CHECKS,
-            MAX_PERMISSION_CHECKS,
+            MAX_CONCURRENT_OPENS_PER_USER,
             EBUSY,
         )?;
         access::check_access_to_cred_owner(&maker)?;
@@ -141,7 +141,7 @@ pub(crate) fn open(name: &[u8]) -> Result<(FileTraceRef, Info)> {
     let trace = all.traces.iter().find(|t| t.id == id).ok_or(EINVAL)?;
     // `PERFTRACE_OPEN` returns no sums over the buffers of the trace.
     let info = all.info(trace, &BufferSetSums::default());
-    Ok((all.new_trace_ref(id, signal), info))
+    Ok((all.trace_ref_for_counted_file(id, signal), info))
 }
 
 /// Ends a trace. An ended trace can still be read. Returns `ENOENT` if the trace has already ended.
@@ -150,8 +150,8 @@ pub(crate) fn end(id: u64) -> Result {
     all.trace(id)?;
     let (slot, going) = all.begin_end(id).ok_or(ENOENT)?;
     drop(all);
-    for_each_member(slot, |all, key| {
-        all.remove_from_slot(key, slot);
+    for_each_process_in_slot(slot, |all, key| {
+        all.remove_process_from_slot(key, slot);
         true
     });
     TRACING.lock().finish_end(id, slot);
@@ -181,7 +181,7 @@ pub(crate) fn set_paused(id: u64, pause: bool) -> Result {
     if pause {
         // Stop if a concurrent call has resumed or ended the trace, because that call updates the
         // marker bits of the trace's processes.
-        for_each_member(slot, |all, key| {
+        for_each_process_in_slot(slot, |all, key| {
             let trace = all.traces.iter().find(|trace| trace.id == id);
             let paused =
                 trace.is_some_and(|t| t.state.slot() == Some(slot) && t.has_flag(flag::PAUSED));
@@ -265,7 +265,11 @@ pub(crate) fn next_trace(slot: u32) -> Result<Info> {
 ///
 /// `EBUSY` if another open file is the reader of the trace, `ENOENT` if no following buffer in the
 /// order of keys and CPUs has unread data, `EINTR` if the caller is being killed.
-pub(crate) fn next_unread_buffer(held: &FileTraceRef, key: u64, cpu: u32) -> Result<UnreadBuffer> {
+pub(crate) fn next_unread_as_reader(
+    held: &FileTraceRef,
+    key: u64,
+    cpu: u32,
+) -> Result<UnreadBuffer> {
     let FileTraceRef { id, file_id, .. } = *held;
     let mut all = TRACING.lock();
     let trace = all.trace(id)?;
@@ -281,7 +285,7 @@ pub(crate) fn next_unread_buffer(held: &FileTraceRef, key: u64, cpu: u32) -> Res
     drop(all);
     let mut call = LockYielder::new();
     if key == 0 {
-        remove_read_processes(id, &mut call);
+        begin_pass_and_remove_read(id, &mut call);
     }
     let (mut key, mut cpu) = (key, cpu);
     while !has_fatal_signal() {
@@ -305,7 +309,7 @@ pub(crate) fn has_ended(id: u64) -> bool {
 
 /// Returns the `struct perftrace_process` of a process in a trace, or `ENOENT` if the process is
 /// not in the trace.
-pub(crate) fn process_in_trace(id: u64, key: u64) -> Result<abi::Process> {
+pub(crate) fn process_info_if_in_trace(id: u64, key: u64) -> Result<abi::Process> {
     let mut all = TRACING.lock();
     let nobody = abi::Process {
         key,
@@ -328,7 +332,7 @@ pub(crate) fn process_in_trace(id: u64, key: u64) -> Result<abi::Process> {
 /// Returns the `struct perftrace_process` of a process, even if the process is in no trace. Returns
 /// `ENOENT` if no such process exists, the process has ended, or the caller may not trace the
 /// process; `EINTR` or `ENOMEM` if the permission could not be checked.
-pub(crate) fn traceable_process(key: u64) -> Result<abi::Process> {
+pub(crate) fn process_info_if_traceable(key: u64) -> Result<abi::Process> {
     let may_trace = may_trace(&Caller::new(), key)?;
     let mut all = TRACING.lock();
     match all.live_process(key) {
@@ -340,7 +344,7 @@ pub(crate) fn traceable_process(key: u64) -> Result<abi::Process> {
 /// Returns whether the caller may trace a process; false if the process has ended. Returns `EINTR`
 /// or `ENOMEM` if the check could not be made. May sleep; the caller does not hold `TRACING`.
 fn may_trace(caller: &Caller, key: u64) -> Result<bool> {
-    match children::get_leader(key) {
+    match children::identify_and_get_leader(key) {
         Ok(leader) => caller.may_trace(&leader),
         Err(ESRCH) => Ok(false),
         Err(error) => Err(error),
@@ -352,11 +356,11 @@ fn process_info(process: &Process) -> abi::Process {
     abi::Process {
         key: process.key,
         pid: process.pid.number(),
-        uid: uid_in_caller_namespace(process.identity.uid),
+        uid: uid_in_caller_namespace(process.user_and_name.uid),
         flags: if process.has_ended() { abi::ENDED } else { 0 },
         nr_markers: process.markers.len() as u32,
         began: process.began,
-        comm: process.identity.comm,
+        comm: process.user_and_name.comm,
     }
 }
 
@@ -378,7 +382,7 @@ pub(crate) fn describe_marker(id: u64, key: u64, number: u32) -> Result<Describe
     Ok(Describe {
         key,
         number,
-        refs: process.refs(number as usize),
+        refs: process.nr_registrations(number as usize),
         marker: known.abi_marker(number as usize),
     })
 }
@@ -428,12 +432,13 @@ pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(FileTraceRef
         true => None,
         false => {
             let mut page = Page::new()?;
-            page.fill(&filter);
+            page.copy_to_start(&filter);
             Some(page)
         }
     };
     let id = TRACING.lock().id();
-    let trace = Trace::new(id, create, page, clock::trace_clock().user_readable_ticks())?;
+    let start_ticks = clock::trace_clock().now_by_user_readable_clock();
+    let trace = Trace::new(id, create, page, start_ticks)?;
     let mut trace = KBox::new(trace, GFP_KERNEL_ACCOUNT)?;
     let globs = filter::text_before_nul(&create.markers).unwrap_or(b"");
     // Kernel events are selected only by globs that start with `kernel:`, not by `*`.
@@ -480,16 +485,16 @@ pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(FileTraceRef
     if all.traces.iter().any(same) {
         return Err(EEXIST);
     }
-    let (slot, shares) = all.find_free_slot()?;
+    let (slot, shares) = all.find_slot_and_charge_quota()?;
     trace.quota = Some(shares);
     let paused = trace.has_flag(flag::PAUSED);
-    trace.module_ref = trace.has_flag(flag::KEEP).then(ModuleRef::new);
+    trace.module_ref = trace.has_flag(flag::KEEP).then(ModuleRef::of_this_module);
     trace.kernel_probes = going.take();
     all.begin(trace, slot)?;
     if let Some(probes) = &all.trace(id)?.kernel_probes {
         probes.state().set_paused(paused);
     }
-    let held = all.new_trace_ref(id, signal);
+    let held = all.trace_ref_for_counted_file(id, signal);
     drop(all);
     add_joinable_processes(id);
     Ok((held, slot))

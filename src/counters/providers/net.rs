@@ -22,7 +22,7 @@
 use core::pin::Pin;
 
 use kernel::prelude::*;
-use provider::net::{Interface, InterfaceListener, PacketDropPoint, RtnlLock};
+use provider::net::{Interface, InterfaceListener, RtnlLock, RxDropPoint};
 use provider::probe::{NetDrop, NetReceive, NetXmit};
 use provider::{
     EventHandler, Instance, InstanceSpec, Key, KeyedCounters, ListeningProbes, Probes, Unit,
@@ -141,12 +141,12 @@ fn add_interface_counters(interfaces: &KeyedCounters<InterfaceCounters>, interfa
         true => 0,
         false => KEY_WITHOUT_RECEIVE_COUNTERS,
     };
-    interfaces.add(&key, &Key::new(&name, number));
+    interfaces.add_or_defer(&key, &Key::new(&name, number));
 }
 
 /// Adds the instances of all interfaces that have none.
 fn add_existing_interfaces(interfaces: &KeyedCounters<InterfaceCounters>, rtnl: &RtnlLock) {
-    rtnl.for_each_interface(|interface| add_interface_counters(interfaces, interface));
+    rtnl.for_each_init_net_interface(|interface| add_interface_counters(interfaces, interface));
 }
 
 impl InterfaceListener for Counts {
@@ -218,9 +218,9 @@ impl EventHandler<NetDrop<'_>> for Counts {
     fn handle_event(&self, event: NetDrop<'_>) {
         let traffic = match event.at {
             None => None,
-            Some((PacketDropPoint::Backlog, interface)) => self.find_interface_counters(interface),
+            Some((RxDropPoint::Backlog, interface)) => self.find_interface_counters(interface),
             // The packet of an interface without counters is already counted in `unnamed`.
-            Some((PacketDropPoint::Protocol, interface)) => {
+            Some((RxDropPoint::Protocol, interface)) => {
                 interface.key().and_then(|key| self.interfaces.find(&key))
             }
         };

@@ -13,7 +13,7 @@ use protocols::PAGE_SIZE;
 
 /// Number of slots in a page.
 pub const SLOTS_PER_PAGE: u32 = (PAGE_SIZE / 8) as u32;
-const NONZERO_SLOTS_PER_PAGE: NonZeroU32 = NonZeroU32::MIN.saturating_add(SLOTS_PER_PAGE - 1);
+const SLOTS_PER_PAGE_AS_NONZERO: NonZeroU32 = NonZeroU32::MIN.saturating_add(SLOTS_PER_PAGE - 1);
 /// Number of descriptors in a page.
 pub const DESCS_PER_PAGE: u32 = (PAGE_SIZE / core::mem::size_of::<Desc>()) as u32;
 /// Maximum number of pages of one CPU in a chunk. The kernel's per-CPU allocator provides at most
@@ -79,18 +79,19 @@ impl Layout {
 
     /// Returns the number of slots of one CPU in a chunk.
     pub fn slots_per_chunk(&self) -> u32 {
-        self.nonzero_slots_per_chunk().get()
+        self.slots_per_chunk_as_nonzero().get()
     }
 
-    fn nonzero_slots_per_chunk(&self) -> NonZeroU32 {
+    fn slots_per_chunk_as_nonzero(&self) -> NonZeroU32 {
         // The number of slots is at most 8 * 512, by the invariant of [`Layout`].
-        self.pages_per_chunk.saturating_mul(NONZERO_SLOTS_PER_PAGE)
+        self.pages_per_chunk
+            .saturating_mul(SLOTS_PER_PAGE_AS_NONZERO)
     }
 
     /// Returns the number of chunks that `slots` slots need.
     pub fn chunks_for(&self, slots: u32) -> u32 {
-        let partly = slots % self.nonzero_slots_per_chunk() != 0;
-        (slots / self.nonzero_slots_per_chunk()).wrapping_add(u32::from(partly))
+        let partly = slots % self.slots_per_chunk_as_nonzero() != 0;
+        (slots / self.slots_per_chunk_as_nonzero()).wrapping_add(u32::from(partly))
     }
 
     /// Returns the maximum number of chunks that the file can have.
@@ -101,12 +102,12 @@ impl Layout {
     /// Returns the file offset of a CPU's slot, like `perfcounters_offset()` in the uapi header.
     pub fn slot_offset(&self, cpu: u32, slot: u32) -> u64 {
         let block = u64::from(self.slots_per_chunk()).wrapping_mul(8);
-        let before = u64::from(slot / self.nonzero_slots_per_chunk())
+        let before = u64::from(slot / self.slots_per_chunk_as_nonzero())
             .wrapping_mul(u64::from(self.nr_cpus()))
             .wrapping_add(u64::from(cpu));
         (PAGE_SIZE as u64)
             .wrapping_add(before.wrapping_mul(block))
-            .wrapping_add(u64::from(slot % self.nonzero_slots_per_chunk()).wrapping_mul(8))
+            .wrapping_add(u64::from(slot % self.slots_per_chunk_as_nonzero()).wrapping_mul(8))
     }
 
     /// Returns the file offset behind the last page of `chunks` chunks.
@@ -142,13 +143,13 @@ impl Layout {
     /// Finds a run of `count` consecutive slots, at `next` or later, in one chunk, so that the
     /// slots are contiguous in the file for each CPU. Returns the first slot of the run, or `None`
     /// if there is no run of `count` slots at `next` or later.
-    pub fn find_slot_run(&self, next: u32, count: u32) -> Option<u32> {
+    pub fn next_slot_run_within_chunk(&self, next: u32, count: u32) -> Option<u32> {
         if count == 0 || count > self.slots_per_chunk() {
             return None;
         }
         let room = self
             .slots_per_chunk()
-            .wrapping_sub(next % self.nonzero_slots_per_chunk());
+            .wrapping_sub(next % self.slots_per_chunk_as_nonzero());
         let first = if count <= room {
             next
         } else {

@@ -182,7 +182,10 @@ impl<S: RegistryStore> Registry<S> {
     fn has_room_at_number(&self, instance: u32, old: &Desc, nr_slots: u16) -> bool {
         let end = instance.wrapping_add(u32::from(nr_slots));
         let mut more = instance.wrapping_add(u32::from(old.nr_slots))..end;
-        self.layout.find_slot_run(instance, u32::from(nr_slots)) == Some(instance)
+        let run = self
+            .layout
+            .next_slot_run_within_chunk(instance, u32::from(nr_slots));
+        run == Some(instance)
             && end <= self.next_slot
             && more.all(|slot| self.store.desc(slot).state == FREE)
     }
@@ -209,7 +212,7 @@ impl<S: RegistryStore> Registry<S> {
         old: &Desc,
         mut desc: Desc,
     ) -> Result<u32, Error> {
-        let first = self.allocate_slots(desc.nr_slots)?;
+        let first = self.grow_for_next_slots(desc.nr_slots)?;
         desc.incarnation = old.incarnation.wrapping_add(1);
         self.remove(bucket, instance);
         self.store.begin_change();
@@ -220,7 +223,7 @@ impl<S: RegistryStore> Registry<S> {
     }
 
     fn create(&mut self, bucket: u32, mut desc: Desc) -> Result<u32, Error> {
-        let first = self.allocate_slots(desc.nr_slots)?;
+        let first = self.grow_for_next_slots(desc.nr_slots)?;
         desc.incarnation = 1;
         self.store.begin_change();
         self.publish(bucket, first, desc);
@@ -228,19 +231,20 @@ impl<S: RegistryStore> Registry<S> {
         Ok(first)
     }
 
-    /// Allocates `nr_slots` consecutive slots and returns the number of the first one. On failure
-    /// the registry is unchanged.
-    fn allocate_slots(&mut self, nr_slots: u16) -> Result<u32, Error> {
+    /// Grows the memory so that it contains the next `nr_slots` consecutive slots, and returns the
+    /// number of the first one. The slots stay free until [`Self::publish`] takes them. On failure
+    /// no slot is taken.
+    fn grow_for_next_slots(&mut self, nr_slots: u16) -> Result<u32, Error> {
         let count = u32::from(nr_slots);
         let first = self
             .layout
-            .find_slot_run(self.next_slot, count)
+            .next_slot_run_within_chunk(self.next_slot, count)
             .ok_or(Error::Full)?;
         self.store.grow(first.wrapping_add(count))?;
         Ok(first)
     }
 
-    /// Gives an instance the number `first`, which [`Self::allocate_slots`] returned. Called
+    /// Gives an instance the number `first`, which [`Self::grow_for_next_slots`] returned. Called
     /// between [`RegistryStore::begin_change`] and [`RegistryStore::end_change`].
     fn publish(&mut self, bucket: u32, first: u32, mut desc: Desc) {
         self.next_slot = first.wrapping_add(u32::from(desc.nr_slots));

@@ -12,7 +12,7 @@ use perfmon_rules::error::Error;
 use perfmon_rules::register_map::Scope;
 
 use crate::contexts::blocker::Blocker;
-use crate::contexts::context::{loaded_context, Context, Permission};
+use crate::contexts::context::{loaded_or_attached_context, Context, RevocablePermission};
 use crate::contexts::cpu_fit;
 use crate::contexts::phase::Target;
 use crate::contexts::thread_table::{ThreadEntry, UnlinkedEntry};
@@ -51,8 +51,9 @@ impl Context {
         // below, because code that changes them also takes `SESSION`.
         let (uses, core) = {
             let state = self.state.lock();
-            let uses = state
-                .required_registers_of_all_sets(&self.registers.as_map(), |_| RegisterMask::NONE);
+            let uses = state.required_registers_of_all_sets(&self.pmu_registers.as_map(), |_| {
+                RegisterMask::NONE
+            });
             (uses, state.cpu_fit.core_type)
         };
         let cpu = task.is_none().then_some(number);
@@ -72,7 +73,7 @@ impl Context {
                     return Err(EINVAL)
                 }
                 Some(_) => {}
-                None => Self::check_cpu_free(number)?,
+                None => Self::check_caller_on_free_cpu(number)?,
             }
             state.compute_set_order().map_err(to_kernel_error)?;
             if !can_count {
@@ -83,11 +84,17 @@ impl Context {
             state.cpu_fit.set_required_registers(uses);
             self.activate_set(&mut state, set)
                 .map_err(to_kernel_error)?;
-            state.claimed_registers_of_all_sets(&self.registers.as_map(), |_| RegisterMask::NONE)
+            state
+                .claimed_registers_of_all_sets(&self.pmu_registers.as_map(), |_| RegisterMask::NONE)
         };
         session.add_context(slot, self);
         session
-            .claim_registers(self.scope, &self.registers, &RegisterMask::NONE, &claims)
+            .replace_claimed_registers(
+                self.scope,
+                &self.pmu_registers,
+                &RegisterMask::NONE,
+                &claims,
+            )
             .inspect_err(|_| session.remove_context(self))?;
         let attached = match task.zip(place) {
             Some(((task, watch), place)) => session.add_thread().and_then(|()| {
@@ -96,14 +103,18 @@ impl Context {
             }),
             None => {
                 let ready;
-                (session, ready) = self.clear_perf_counters_on_cpu(session, number, claims);
+                (session, ready) = self.init_claims_and_flush_perf(session, number, claims);
                 ready.and_then(|()| self.attach_cpu(&mut session, number, &claims))
             }
         };
         attached.inspect_err(|_| {
-            self.detach();
-            let _ =
-                session.claim_registers(self.scope, &self.registers, &claims, &RegisterMask::NONE);
+            self.detach_and_take_claims();
+            let _ = session.replace_claimed_registers(
+                self.scope,
+                &self.pmu_registers,
+                &claims,
+                &RegisterMask::NONE,
+            );
             session.remove_context(self);
         })
     }
@@ -113,29 +124,29 @@ impl Context {
     /// contexts of CPUs that have claimed the same registers. Evicts a context only after all
     /// checks have succeeded. After the eviction, checks again that the thread has not exited and
     /// that the caller may still watch the thread. After an error, the caller calls
-    /// [`detach`](Self::detach).
+    /// [`detach_and_take_claims`](Self::detach_and_take_claims).
     fn attach_thread(
         &self,
         session: &mut Session,
         task: ARef<Task>,
-        (watch, blocker): (Option<Permission>, Option<Blocker>),
+        (watch, blocker): (Option<RevocablePermission>, Option<Blocker>),
         place: UnlinkedEntry,
         claims: RegisterMask,
     ) -> Result {
         let address = task::task_address(&task);
-        self.check_may_watch_thread(&task)?;
+        self.check_may_watch_without_lsm(&task)?;
         let place = self.insert_thread_entry(session, place, address)?;
         session.evict_other_scope(Scope::Thread, &claims);
         let mut state = self.state.lock();
         state.phase.attach(Target::Thread(address));
         (state.thread, state.thread_entry) = (Some(task.clone()), Some(place));
-        (state.blocker, state.permission) = (blocker, watch);
+        (state.blocker, state.revocable_permission) = (blocker, watch);
         state.claims = claims;
         state.sampling.self_monitoring = address == task::current_task_address();
         drop(state);
         // Check the thread again. If the thread exited or executed a program before the context was
         // attached, the scheduler probes have ignored the context.
-        self.check_may_watch_thread(&task)
+        self.check_may_watch_without_lsm(&task)
     }
 
     /// Inserts the context into the table of monitored threads, as the context of the thread
@@ -169,25 +180,25 @@ impl Context {
     /// Checks whether a context can be attached to the CPU `number`. Returns `EINVAL` if the caller
     /// is on another CPU, `EBUSY` if a context is attached to the CPU already. Called with
     /// preemption off.
-    fn check_cpu_free(number: u32) -> Result {
+    fn check_caller_on_free_cpu(number: u32) -> Result {
         if cpu::this_cpu() != number {
             return Err(EINVAL);
         }
-        match loaded_context(Scope::System) {
+        match loaded_or_attached_context(Scope::System) {
             Some(_) => Err(EBUSY),
             None => Ok(()),
         }
     }
 
-    /// Makes perf clear its dirty counters on the CPU `number` when the context of this CPU claims
-    /// its first hardware registers. `claims` contains the registers that the context claims. The
-    /// caller checks afterwards that it runs on this CPU. Returns `EBUSY` if the CPU is too busy,
-    /// or `ENOMEM`.
+    /// Stores `claims`, the registers that the context of a CPU claims, in the context's state, and
+    /// makes perf clear its dirty counters on the CPU `number`. Does nothing for the context of a
+    /// thread, or if the context has claimed registers before. The caller checks afterwards that it
+    /// runs on this CPU. Returns `EBUSY` if the CPU is too busy, or `ENOMEM`.
     ///
     /// flush_perf_dirty_counters() can take 100 ms, so this function releases `SESSION` during the
     /// call. While `SESSION` is released, `is_clearing_perf_counters` makes unload() and writes of
     /// registers fail.
-    pub(crate) fn clear_perf_counters_on_cpu(
+    pub(crate) fn init_claims_and_flush_perf(
         &self,
         session: GlobalGuard<SESSION>,
         number: u32,
@@ -197,8 +208,8 @@ impl Context {
         if self.scope == Scope::Thread || !state.claims.is_none() || claims.is_none() {
             return (session, Ok(()));
         }
-        // Store the claims before `SESSION` is released, because is_available_after_evict() must
-        // see them when another context claims registers.
+        // Store the claims before `SESSION` is released, because can_free_by_eviction() must see
+        // them when another context claims registers.
         (state.is_clearing_perf_counters, state.claims) = (true, claims);
         drop(state);
         drop(session);
@@ -213,11 +224,11 @@ impl Context {
     /// other context can be attached to the CPU, because the caller holds `SESSION`.
     fn attach_cpu(&self, session: &mut Session, number: u32, claims: &RegisterMask) -> Result {
         let _stays = preempt::NoPreempt::new();
-        Self::check_cpu_free(number)?;
+        Self::check_caller_on_free_cpu(number)?;
         session.evict_other_scope(Scope::System, claims);
         let mut state = self.state.lock();
         state.phase.attach(Target::Cpu(number));
-        per_cpu::set_loaded_context_address(Scope::System, self.address() as usize);
+        per_cpu::set_loaded_or_attached_address(Scope::System, self.address() as usize);
         Ok(())
     }
 
@@ -248,7 +259,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// `EBUSY` while [`clear_perf_counters_on_cpu`](Self::clear_perf_counters_on_cpu) has released
+    /// `EBUSY` while [`init_claims_and_flush_perf`](Self::init_claims_and_flush_perf) has released
     /// `SESSION`. Without this error, `unload` would remove the context from the list of attached
     /// contexts, and `load` would then attach a context that is not in the list.
     pub(crate) fn unload(&self) -> Result {
@@ -256,8 +267,13 @@ impl Context {
         if self.state.lock().is_clearing_perf_counters {
             return Err(EBUSY);
         }
-        let (was, claims) = self.detach();
-        session.claim_registers(self.scope, &self.registers, &claims, &RegisterMask::NONE)?;
+        let (was, claims) = self.detach_and_take_claims();
+        session.replace_claimed_registers(
+            self.scope,
+            &self.pmu_registers,
+            &claims,
+            &RegisterMask::NONE,
+        )?;
         session.remove_context(self);
         if was != Target::Detached && self.scope == Scope::Thread {
             session.remove_thread();
@@ -268,18 +284,18 @@ impl Context {
     /// Stops and detaches the context. Resets the fields of the context that are valid only until
     /// it is detached, such as its thread, its claims and whether it is masked. Returns the target
     /// and the claims that the context had. Caller holds `SESSION`.
-    fn detach(&self) -> (Target, RegisterMask) {
+    fn detach_and_take_claims(&self) -> (Target, RegisterMask) {
         let (mut was, mut claims, mut old) = (Target::Detached, RegisterMask::NONE, None);
-        self.with_state(&mut |state| {
+        self.with_state_on_access_cpu(&mut |state| {
             was = state.phase.target();
             self.stop_counting(state);
             self.set_target_detached(state);
             old = Some((
                 (state.thread.take(), state.thread_entry.take()),
-                (state.blocker.take(), state.permission.take()),
+                (state.blocker.take(), state.revocable_permission.take()),
             ));
             state.sampling.reset();
-            state.cpu_fit.reset();
+            state.cpu_fit.reset_times();
             for set in state.each_set_mut() {
                 let _ = set.registers.take_pending_pmds();
                 let _ = set.registers.take_skipped_pmds();
@@ -302,19 +318,22 @@ impl Context {
     ///
     /// `ESRCH` if the thread does not exist, `EPERM` without permission and for kernel threads;
     /// `EINTR`, `ENOMEM`.
-    fn find_permitted_thread(&self, number: u32) -> Result<(ARef<Task>, Option<Permission>)> {
+    fn find_permitted_thread(
+        &self,
+        number: u32,
+    ) -> Result<(ARef<Task>, Option<RevocablePermission>)> {
         let task = task::find_thread(number).ok_or(ESRCH)?;
         if task::is_kernel_thread(&task) {
             return Err(EPERM);
         }
-        let watch = Permission::check(&task, self.notify_block)?;
+        let watch = RevocablePermission::check(&task, self.notify_block)?;
         Ok((task, watch))
     }
 
     /// Checks, without sleeping, whether the caller may watch the thread. Unlike
-    /// [`Permission::check`], this function does not ask the security modules. Returns `ESRCH` if
-    /// the thread exits, `EPERM` without permission.
-    fn check_may_watch_thread(&self, task: &Task) -> Result {
+    /// [`RevocablePermission::check`], this function does not ask the security modules. Returns
+    /// `ESRCH` if the thread exits, `EPERM` without permission.
+    fn check_may_watch_without_lsm(&self, task: &Task) -> Result {
         if task::is_exiting(task) {
             return Err(ESRCH);
         }

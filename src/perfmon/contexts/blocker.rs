@@ -48,21 +48,22 @@ impl Blocker {
         })
     }
 
-    /// Makes the current thread sleep on its way to user mode, until [`resume`](Self::resume) or a
-    /// signal. Callable in any context.
+    /// Makes the current thread sleep on its way to user mode, until
+    /// [`allow_resume`](Self::allow_resume) or a signal. Callable in any context.
     ///
     /// Before it sleeps, and then once a second, the thread checks whether the process
     /// `attaching_process` may still stop the thread. If `attaching_process` may no longer stop the
     /// thread, the context ends and the thread continues.
-    pub(crate) fn block_thread(&self) {
+    pub(crate) fn block_current_thread(&self) {
         // SAFETY: `raw` is valid by the type's invariant.
         unsafe { helpers::pfm_blocker_block_thread(self.raw.as_ptr()) }
     }
 
-    /// Permits the thread, which sleeps after [`block_thread`](Self::block_thread), to continue.
-    /// The thread continues as soon as [`Deferral::wake_blocked`] or `WaitQueue::wake_readers()`
-    /// wakes it, at the latest after one second. Callable in any context.
-    pub(crate) fn resume(&self) {
+    /// Permits the thread, which sleeps after [`block_current_thread`](Self::block_current_thread),
+    /// to continue. The thread continues as soon as [`Deferral::wake_blocked`] or
+    /// `WaitQueue::queue_wakeup_and_sigio()` wakes it, at the latest after one second. Callable in
+    /// any context.
+    pub(crate) fn allow_resume(&self) {
         // SAFETY: `raw` is valid by the type's invariant.
         unsafe { helpers::pfm_blocker_resume(self.raw.as_ptr()) }
     }

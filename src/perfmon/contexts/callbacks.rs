@@ -9,20 +9,21 @@ use kernel::ffi::c_void;
 use kernel::sync::Arc;
 use perfmon_rules::register_map::Scope;
 
-use crate::contexts::context::{loaded_context, Context, ContextState};
+use crate::contexts::context::{loaded_or_attached_context, Context, ContextState};
 use crate::helpers;
 use crate::session;
 use base::cpu;
 
-/// Drops the reference to `context` that the caller of `Deferral::free_context` has given up.
+/// Drops the reference to `context` that the caller of `Deferral::put_context_rcu` has given up.
 ///
 /// # Safety
 ///
 /// Called only by `src/perfmon/helpers/deferral.c`, in a worker, once for each call of
-/// `Deferral::free_context`.
+/// `Deferral::put_context_rcu`.
 #[no_mangle]
 unsafe extern "C" fn pfm_context_put(context: *const c_void) {
-    // SAFETY: The pointer is from `Arc::into_raw`, by the requirement of `Deferral::free_context`.
+    // SAFETY: The pointer is from `Arc::into_raw`, by the requirement of
+    // `Deferral::put_context_rcu`.
     drop(unsafe { Arc::from_raw(context.cast::<Context>()) });
 }
 
@@ -40,9 +41,9 @@ unsafe extern "C" fn pfm_end_refused(context: *const c_void, blocker: *const hel
         let own = state.blocker.as_ref();
         own.is_some_and(|own| own.raw.as_ptr().cast_const() == blocker)
     };
-    // SAFETY: `Deferral::free_context` clears the pointer before it starts the grace period after
-    // which the context is freed. The caller read the pointer inside an RCU read-side critical
-    // section.
+    // SAFETY: `Deferral::put_context_rcu` clears the pointer before it starts the grace period
+    // after which the context is freed. The caller read the pointer inside an RCU read-side
+    // critical section.
     unsafe { (*context.cast::<Context>()).end_without_permission_if(&is_that) };
 }
 
@@ -79,7 +80,7 @@ unsafe extern "C" fn pfm_deferred_work(context: *const c_void, timer: bool) {
 extern "C" fn pfm_wrap_timer_work() {
     cpu::call_on_all_cpus(&|| {
         for scope in [Scope::Thread, Scope::System] {
-            if let Some(context) = loaded_context(scope) {
+            if let Some(context) = loaded_or_attached_context(scope) {
                 context.sync_and_deliver_if_local();
             }
         }

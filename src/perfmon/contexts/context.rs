@@ -9,17 +9,17 @@
 //! only when its own PMU gets or loses the context, with interrupts off and the context's lock
 //! held. `Phase::pmu_cpu` changes together with the per-CPU variables `loaded` and `counting` of
 //! [`crate::per_cpu`]. Code that needs current register values takes the context's lock on the CPU
-//! whose PMU holds the registers: see [`Context::with_state`].
+//! whose PMU holds the registers: see [`Context::with_state_on_access_cpu`].
 //!
 //! A hardware counter that no context in the PMU uses is kept at 0. Because unused counters are 0,
 //! RDPMC does not show a thread the count of another thread. Values that perf left in a CPU's PMU
 //! are cleared when the first context is programmed into that PMU (`reservation::reset_pmu_once`).
 //! The reservation of the PMU sends no IPI.
 //!
-//! Lock order, outermost first: a context's `alloc_lock`, `SESSION`, `RESERVED_PMU`, the context's
-//! lock. The scheduler probes take the context's lock under a run-queue lock. Code that holds the
-//! context's lock must therefore not take a run-queue lock, for example by waking a task. CPU
-//! hotplug callbacks must not take `SESSION`, because the thread that holds `SESSION` may be
+//! Lock order, outermost first: a context's `alloc_lock`, `SESSION`, `RESERVED_PMU_REGISTERS`, the
+//! context's lock. The scheduler probes take the context's lock under a run-queue lock. Code that
+//! holds the context's lock must therefore not take a run-queue lock, for example by waking a task.
+//! CPU hotplug callbacks must not take `SESSION`, because the thread that holds `SESSION` may be
 //! waiting for CPU hotplug in order to attach probes.
 
 #![expect(
@@ -52,7 +52,7 @@ use crate::contexts::sampling_state::Sampling;
 use crate::contexts::thread_table::{self, ThreadEntry};
 use crate::cpu_kinds::CpuFit;
 use crate::per_cpu;
-use crate::pmu_registers::Registers;
+use crate::pmu_registers::PmuRegisters;
 use crate::pmus::{self, current_registers};
 use crate::sample_buffer::{SampleBuffer, SamplingMemory};
 use crate::self_page_memory::{SelfPageMappings, SelfPageMemory};
@@ -88,7 +88,7 @@ pub(crate) struct ContextState {
     /// RDPMC.
     pub(crate) self_page_mappings: SelfPageMappings,
     /// The value of the time stamp counter when the self page was last written.
-    pub(crate) self_page_tsc: u64,
+    pub(crate) self_page_update_tsc: u64,
     /// The context's entry in the table of monitored threads.
     pub(crate) thread_entry: Option<ThreadEntry>,
     /// Blocks the thread at overflows. The process that attached the context needs the permission
@@ -97,11 +97,11 @@ pub(crate) struct ContextState {
     pub(crate) blocker: Option<Blocker>,
     /// The permission to watch the thread, or `None` if the process that attached the context
     /// cannot lose this permission.
-    pub(crate) permission: Option<Permission>,
+    pub(crate) revocable_permission: Option<RevocablePermission>,
     /// If true, the permission to watch the thread has to be checked again: the deferral's irq_work
     /// queues a worker for this check.
     pub(crate) recheck_pending: bool,
-    /// Set while [`clear_perf_counters_on_cpu`](Context::clear_perf_counters_on_cpu) has released
+    /// Set while [`init_claims_and_flush_perf`](Context::init_claims_and_flush_perf) has released
     /// the lock `SESSION`.
     pub(crate) is_clearing_perf_counters: bool,
     /// References to the modules of this context's PMU descriptions, to keep the modules loaded.
@@ -133,7 +133,7 @@ pub(crate) struct Context {
     /// thread until `PERFMON_RESTART`.
     pub(crate) notify_block: bool,
     /// The PMU descriptions that were registered when the context was created.
-    pub(crate) registers: Arc<Registers>,
+    pub(crate) pmu_registers: Arc<PmuRegisters>,
     /// The bytes that are charged to the creator of this context.
     pub(crate) charge: MemoryCharge,
     /// The creator's PID namespace. The PIDs and TIDs in samples and messages are numbers of this
@@ -164,7 +164,7 @@ pub(crate) struct ContextConfig {
 }
 
 /// The permission to watch a thread, if the process that attached the context can lose it.
-pub(crate) struct Permission {
+pub(crate) struct RevocablePermission {
     /// The credentials of the process that attached the context.
     pub(crate) cred: ARef<Credential>,
     /// The credentials and the dumpability that the thread had when the permission was last
@@ -181,8 +181,8 @@ impl Context {
         let bytes = size_of::<Self>().saturating_add(CONTEXT_OVERHEAD_BYTES);
         let charge = MemoryCharge::of_new_context(bytes.saturating_add(queue_bytes))?;
         let ns = ARef::from(current!().active_pid_ns().ok_or(ESRCH)?);
-        let (registers, pins) = current_registers()?;
-        let global_ctrl_address = registers.as_map().global_ctrl;
+        let (pmu_registers, pins) = current_registers()?;
+        let global_ctrl_address = pmu_registers.as_map().global_ctrl;
         let (buffer, areas) = match kind.buffer {
             Some((buffer, areas)) => (Some(KBox::new(buffer, GFP_KERNEL_ACCOUNT)?), Some(areas)),
             None => (None, None),
@@ -196,7 +196,7 @@ impl Context {
                 may_monitor_kernel: access::may_monitor_kernel(),
                 no_overflow_messages: kind.no_overflow_messages,
                 notify_block: kind.notify_block,
-                registers,
+                pmu_registers,
                 charge,
                 ns,
                 global_ctrl_address,
@@ -214,10 +214,10 @@ impl Context {
                     claims: RegisterMask::NONE,
                     self_page: None,
                     self_page_mappings: SelfPageMappings::default(),
-                    self_page_tsc: 0,
+                    self_page_update_tsc: 0,
                     thread_entry: None,
                     blocker: None,
-                    permission: None,
+                    revocable_permission: None,
                     recheck_pending: false,
                     is_clearing_perf_counters: false,
                     pins,
@@ -239,7 +239,7 @@ impl Context {
     /// Frees a detached context whose file is closed. Releases the sampling buffer and the
     /// references to the modules of PMU descriptions before it returns. A worker frees the
     /// `Context` structure after an RCU grace period, because a scheduler probe may still use it.
-    pub(crate) fn close(self: Arc<Self>) {
+    pub(crate) fn free_detached(self: Arc<Self>) {
         let given = {
             let mut state = self.state.lock();
             (
@@ -251,9 +251,10 @@ impl Context {
         drop(given);
         let context = Arc::into_raw(self);
         // SAFETY: `context` is the reference that `Arc::into_raw()` returned. The reference stays
-        // valid until the worker that `free_context()` queues drops the reference. `free_context()`
-        // is called once for each context, when the file of the context is closed.
-        unsafe { (*context).deferral.free_context() }
+        // valid until the worker that `put_context_rcu()` queues drops the reference.
+        // `put_context_rcu()` is called once for each context, when the file of the context is
+        // closed.
+        unsafe { (*context).deferral.put_context_rcu() }
     }
 
     /// Returns the address of the context. The per-CPU words, the table of monitored threads and
@@ -266,7 +267,7 @@ impl Context {
     /// Calls `function` with the context's lock held. `function` runs on the CPU that
     /// [`ContextState::state_access_cpu`] returns, or on this CPU if `state_access_cpu` returns
     /// `None`. Called in process context.
-    pub(crate) fn with_state(&self, function: &mut dyn FnMut(&mut ContextState)) {
+    pub(crate) fn with_state_on_access_cpu(&self, function: &mut dyn FnMut(&mut ContextState)) {
         loop {
             let elsewhere = {
                 let mut state = self.state.lock();
@@ -297,14 +298,15 @@ impl Context {
         }
     }
 
-    /// Calls `function` like [`with_state`](Self::with_state), but sends no IPI for the context of
-    /// a CPU. Returns `OtherCpu` if the context is attached to a CPU other than this one.
-    pub(crate) fn try_with_state(
+    /// Calls `function` like [`with_state_on_access_cpu`](Self::with_state_on_access_cpu), but
+    /// sends no IPI for the context of a CPU. Returns `OtherCpu` if the context is attached to a
+    /// CPU other than this one.
+    pub(crate) fn with_state_unless_other_cpu(
         &self,
         function: &mut dyn FnMut(&mut ContextState),
     ) -> Result<(), Error> {
         if self.scope == Scope::Thread {
-            self.with_state(function);
+            self.with_state_on_access_cpu(function);
             return Ok(());
         }
         let mut state = self.state.lock();
@@ -340,10 +342,10 @@ impl ContextState {
         }
     }
 
-    /// Permits a thread that the context has blocked to continue ([`Blocker::resume`]).
-    pub(crate) fn resume_thread(&self) {
+    /// Permits a thread that the context has blocked to continue ([`Blocker::allow_resume`]).
+    pub(crate) fn allow_thread_to_resume(&self) {
         if let Some(blocker) = &self.blocker {
-            blocker.resume();
+            blocker.allow_resume();
         }
     }
 
@@ -403,10 +405,10 @@ impl ContextState {
 /// context that is programmed into this CPU's PMU. `Scope::System` selects the context that is
 /// attached to this CPU. Called with interrupts or preemption off.
 #[inline]
-pub(crate) fn loaded_context<'a>(scope: Scope) -> Option<&'a Context> {
+pub(crate) fn loaded_or_attached_context<'a>(scope: Scope) -> Option<&'a Context> {
     // SAFETY: The per-CPU word is 0 or the address of a context. A context is freed one RCU grace
     // period after its removal from the per-CPU word, so it is valid while preemption is off.
-    unsafe { (per_cpu::loaded_context_address(scope) as *const Context).as_ref() }
+    unsafe { (per_cpu::loaded_or_attached_address(scope) as *const Context).as_ref() }
 }
 
 /// Finds the context of a task. Preemption must stay off while the result is used. Another CPU may
@@ -415,7 +417,7 @@ pub(crate) fn loaded_context<'a>(scope: Scope) -> Option<&'a Context> {
 #[inline]
 pub(crate) fn context_of_task<'a>(task: usize) -> Option<&'a Context> {
     // SAFETY: The table has addresses of contexts. A context is freed one RCU grace period after
-    // its entry was removed (`Deferral::free_context`). The context is therefore valid while
+    // its entry was removed (`Deferral::put_context_rcu`). The context is therefore valid while
     // preemption is off.
     unsafe {
         thread_table::context_address(task)

@@ -21,10 +21,11 @@ use base::{cpu, task};
 pub(crate) fn can_count(uses: &RegisterMask, core: u32, cpu: Option<u32>) -> bool {
     match cpu {
         Some(cpu) => per_cpu::cpu_kind(cpu).fits(uses, core),
-        // Without a description of the hardware PMU, cpu_kinds::iter() returns no CPU.
+        // Without a description of the hardware PMU, cpu_kinds::each_cpu_ever_online() returns no
+        // CPU.
         None => {
             (uses.is_none() && core == 0)
-                || cpu_kinds::iter().any(|(_, kind)| kind.fits(uses, core))
+                || cpu_kinds::each_cpu_ever_online().any(|(_, kind)| kind.fits(uses, core))
         }
     }
 }
@@ -54,9 +55,10 @@ impl ContextState {
 
 impl Context {
     /// Returns whether this CPU has the core type and all hardware registers that the context
-    /// needs. Called with interrupts off.
+    /// needs. If it has not, measures from now on how long the thread runs, and marks values of the
+    /// context as short (incomplete). Called with interrupts off.
     #[inline]
-    pub(crate) fn fits_cpu(&self, state: &mut ContextState) -> bool {
+    pub(crate) fn fits_cpu_or_mark_incomplete(&self, state: &mut ContextState) -> bool {
         state.cpu_fit.fitting_kind_id == Some(per_cpu::cpu_kind_id()) || self.update_cpu_fit(state)
     }
 
@@ -82,7 +84,7 @@ impl Context {
             state.cpu_fit.last_run_time_ns = Some(Self::cpu_time_ns(state));
         }
         if is_new || !state.active_set.registers.is_any_incomplete() {
-            self.mark_all_sets_incomplete(state);
+            self.mark_pmu_bound_incomplete(state);
         }
         false
     }
@@ -95,8 +97,9 @@ impl Context {
             .map_or(0, |task| task::cpu_time_ns(task))
     }
 
-    /// Marks the values of all event sets as short (incomplete), and updates the self page.
-    fn mark_all_sets_incomplete(&self, state: &mut ContextState) {
+    /// Marks as short (incomplete) those PMDs of all event sets that count only while the context
+    /// is in a PMU, and updates the self page.
+    fn mark_pmu_bound_incomplete(&self, state: &mut ContextState) {
         for set in state.each_set_mut() {
             set.registers.mark_pmu_bound_incomplete();
         }
@@ -127,7 +130,7 @@ impl Context {
         let ran = now.wrapping_sub(since);
         if state.phase.is_started() && !state.sampling.masked && (ran != 0 || runs) {
             state.cpu_fit.unfit_time_ns = state.cpu_fit.unfit_time_ns.wrapping_add(ran);
-            self.mark_all_sets_incomplete(state);
+            self.mark_pmu_bound_incomplete(state);
         }
     }
 }

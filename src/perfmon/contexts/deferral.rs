@@ -87,7 +87,7 @@ impl Deferral {
         unsafe { helpers::pfm_deferral_cancel_timer(self.raw.as_ptr()) }
     }
 
-    /// Wakes a thread that `Blocker::block_thread()` has put to sleep. May be called with
+    /// Wakes a thread that `Blocker::block_current_thread()` has put to sleep. May be called with
     /// preemption off. The caller holds no lock of this module.
     pub(crate) fn wake_blocked(&self) {
         // SAFETY: `raw` is valid by the type's invariant.
@@ -101,7 +101,7 @@ impl Deferral {
     ///
     /// A context is attached to `self`. The caller has given up one reference to the context
     /// by `Arc::into_raw`.
-    pub(crate) unsafe fn free_context(&self) {
+    pub(crate) unsafe fn put_context_rcu(&self) {
         // SAFETY: `raw` is valid by the type's invariant, and by the function's requirement
         // `pfm_deferral_free_context()` now owns the caller's reference.
         unsafe { helpers::pfm_deferral_free_context(self.raw.as_ptr()) }

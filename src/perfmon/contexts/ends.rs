@@ -54,8 +54,8 @@ impl Context {
         self.stop_counting(state);
         self.set_target_detached(state);
         state.phase.end();
-        self.queue_end_message(state);
-        state.resume_thread();
+        self.notify_end(state);
+        state.allow_thread_to_resume();
     }
 
     /// Ends the context although its target continues to run, because the permission to monitor the
@@ -63,9 +63,9 @@ impl Context {
     ///
     /// The rules for the caller are those of [`end_with_target`](Self::end_with_target).
     pub(crate) fn end_without_permission(&self, state: &mut ContextState) {
-        self.end_before_target(state);
-        self.queue_end_message(state);
-        state.resume_thread();
+        self.end_early_without_message(state);
+        self.notify_end(state);
+        state.allow_thread_to_resume();
     }
 
     /// Evicts this context if the condition `has` is true for the context's state. The eviction
@@ -75,15 +75,16 @@ impl Context {
     /// evicted.
     pub(crate) fn evict_if(&self, has: &dyn Fn(&ContextState) -> bool) -> RegisterMask {
         let (mut claims, mut place) = (RegisterMask::NONE, None);
-        // Call `has` before with_state(), to send no IPI if the context is not evicted.
+        // Call `has` before with_state_on_access_cpu(), to send no IPI if the context is not
+        // evicted.
         if !has(&self.state.lock()) {
             return claims;
         }
-        self.with_state(&mut |state| {
+        self.with_state_on_access_cpu(&mut |state| {
             if has(state) {
-                self.end_before_target(state);
+                self.end_early_without_message(state);
                 self.queue_message(state, abi::MSG_EVICTED);
-                state.resume_thread();
+                state.allow_thread_to_resume();
                 claims = core::mem::replace(&mut state.claims, RegisterMask::NONE);
                 // Remove the context from the table of monitored threads, so that another context
                 // can be attached to the thread.
@@ -98,9 +99,9 @@ impl Context {
     /// Ends a context because a PMU register that it uses could not be accessed, and queues a
     /// `MSG_FAULT` message for the reader. Called by the deferral's irq_work.
     pub(crate) fn end_after_register_fault(&self, mut state: RawLockGuard<'_, ContextState>) {
-        self.end_before_target(&mut state);
+        self.end_early_without_message(&mut state);
         self.queue_message(&mut state, abi::MSG_FAULT);
-        state.resume_thread();
+        state.allow_thread_to_resume();
         // Another context can be attached to the thread from now on.
         let place = state.thread_entry.take();
         // Release the context's lock, because printk() can wake a thread and so take a run-queue
@@ -108,14 +109,14 @@ impl Context {
         drop(state);
         drop(place);
         msr::log_register_fault();
-        // Do not call wake_blocked(), because interrupts are off. wake_readers() queues an
-        // irq_work, which wakes the blocked thread as well as the readers.
-        self.deferral.wake_readers();
+        // Do not call wake_blocked(), because interrupts are off. queue_wakeup_and_sigio() queues
+        // an irq_work, which wakes the blocked thread as well as the readers.
+        self.deferral.queue_wakeup_and_sigio();
     }
 
     /// Ends the context although its target continues to run. If the context was started, marks all
     /// its values as short (incomplete). Updates the self page.
-    fn end_before_target(&self, state: &mut ContextState) {
+    fn end_early_without_message(&self, state: &mut ContextState) {
         let counts = state.phase.is_started() || state.has_register_fault;
         self.stop_counting(state);
         self.set_target_detached(state);
@@ -133,7 +134,7 @@ impl Context {
     /// clears the variable `loaded` of that CPU.
     pub(crate) fn set_target_detached(&self, state: &mut ContextState) {
         if let Target::Cpu(_) = state.phase.target() {
-            per_cpu::set_loaded_context_address(Scope::System, 0);
+            per_cpu::set_loaded_or_attached_address(Scope::System, 0);
         }
         state.phase.detach();
     }

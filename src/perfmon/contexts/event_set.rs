@@ -157,12 +157,13 @@ impl EventSet {
         }
     }
 
-    /// Configures a PMD to count, with the value that was written to it as the start value. The
-    /// caller has allocated memory for the run statistics of the PMD with `grow_set()`.
-    pub(crate) fn set_counting_pmd(&mut self, pmd: u16) {
+    /// Records that a value was written to a PMD that counts and does not sample: starts the run
+    /// statistics of the PMD, or restarts its increment in the present run. The caller has
+    /// allocated memory for the run statistics of the PMD with `grow_set()`.
+    pub(crate) fn record_counting_pmd_write(&mut self, pmd: u16) {
         let value = self.registers.pmd_value(pmd);
         match self.run_moments.iter_mut().find(|m| m.pmd == pmd) {
-            Some(moments) => moments.record_write(value),
+            Some(moments) => moments.restart_run_delta(value),
             None => {
                 let _ = self
                     .run_moments
@@ -180,7 +181,7 @@ impl EventSet {
         if let Some(moments) = self.run_moments.iter_mut().find(|m| m.pmd == pmd) {
             moments.record_reset(before, value);
         }
-        self.registers.set_pmd_value(pmd, value);
+        self.registers.restart_pmd_at(pmd, value);
     }
 
     /// Records that the set is about to be programmed into a PMU. If a run of the set begins, also
@@ -226,7 +227,7 @@ pub(crate) struct EventSets {
     pub(crate) is_switch_due: bool,
     /// The timer does not end a run of a set before this time, in nanoseconds of
     /// [`base::clock::monotonic_ns_in_any_context`].
-    pub(crate) earliest_switch_ns: u64,
+    pub(crate) earliest_timed_switch_ns: u64,
 }
 
 impl EventSets {
@@ -245,7 +246,7 @@ impl EventSets {
             slots,
             active_slot: 0,
             is_switch_due: false,
-            earliest_switch_ns: 0,
+            earliest_timed_switch_ns: 0,
         })
     }
 

@@ -13,9 +13,9 @@ impl Context {
     /// Reports to the readers that the target of the context has ended: queues a `MSG_END` message
     /// and wakes the readers. If the thread attached the context to itself, queues no message and
     /// only wakes the readers.
-    pub(crate) fn queue_end_message(&self, state: &mut ContextState) {
+    pub(crate) fn notify_end(&self, state: &mut ContextState) {
         if state.sampling.self_monitoring {
-            self.deferral.wake_readers();
+            self.deferral.queue_wakeup_and_sigio();
         } else {
             self.queue_message(state, abi::MSG_END);
         }
@@ -40,7 +40,7 @@ impl Context {
             msg_ovfl_pmds: pmds.to_bitmap(),
         };
         let kept = self.no_overflow_messages || state.sampling.message_queue.push(&message);
-        self.deferral.wake_readers();
+        self.deferral.queue_wakeup_and_sigio();
         if kept {
             stats::count(PerfmonStatistic::Messages);
             return 0;
@@ -57,7 +57,7 @@ impl Context {
             ..Message::default()
         };
         state.sampling.message_queue.push(&message);
-        self.deferral.wake_readers();
+        self.deferral.queue_wakeup_and_sigio();
     }
 
     /// Removes the oldest message from the queue and returns it, or `None` if the queue is empty.

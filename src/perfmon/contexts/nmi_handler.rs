@@ -8,7 +8,7 @@
 use kernel::bindings;
 use perfmon_rules::register_map::Scope;
 
-use crate::contexts::context::{loaded_context, Context};
+use crate::contexts::context::{loaded_or_attached_context, Context};
 use crate::msr;
 use crate::nmi::{self, IrqRegs, NmiRegisters};
 use crate::per_cpu::counting_global_ctrl_bits;
@@ -38,7 +38,10 @@ unsafe extern "C" fn pfm_handle_nmi(
         status => msr::read(status) & global.bits,
     };
     let mut handled = 0u32;
-    let loaded = [loaded_context(Scope::Thread), loaded_context(Scope::System)];
+    let loaded = [
+        loaded_or_attached_context(Scope::Thread),
+        loaded_or_attached_context(Scope::System),
+    ];
     let mut busy = [false; 2];
     for (context, busy) in loaded.iter().zip(&mut busy) {
         if let Some(context) = context {
@@ -95,7 +98,10 @@ unsafe extern "C" fn pfm_handle_nmi(
 extern "C" fn pfm_handle_deferred_nmi() {
     stats::count(PerfmonStatistic::NmiDeferred);
     let began = nmi::take_first_deferred_nmi_time();
-    let loaded = [loaded_context(Scope::Thread), loaded_context(Scope::System)];
+    let loaded = [
+        loaded_or_attached_context(Scope::Thread),
+        loaded_or_attached_context(Scope::System),
+    ];
     let mut busy = [false; 2];
     for (context, busy) in loaded.iter().zip(&mut busy) {
         *busy = context.is_some_and(|context| context.sync_and_deliver_if_local() != 0);

@@ -41,22 +41,29 @@ impl Context {
             return (0, 0);
         }
         self.sync_inlined(&mut state);
-        let turned = state.active_set.registers.take_nr_wrapped();
+        let turned = state.active_set.registers.take_nr_armed_wrapped();
         let told = self.deliver_found_overflows_inlined(&mut state, Some(interrupted));
-        self.rearm_counters(&mut state, true);
+        self.rearm_and_switch_inlined(&mut state, true);
         (told, turned)
     }
 
     /// Writes a record other than a sample, for example about throttling, into the ring of the
     /// sampling buffer. Does nothing if the context has no ring. Wakes the readers if the ring
     /// requests a wakeup.
-    pub(crate) fn write_ring_record(&self, state: &mut ContextState, kind: u16, word: u64) {
+    pub(crate) fn write_non_sample_record(&self, state: &mut ContextState, kind: u16, word: u64) {
         let Some(buffer) = &mut state.sampling.buffer else {
             return;
         };
-        if buffer.write_record(kind, word) && state.sampling.message_queue.is_empty() {
+        if buffer.write_record_and_check_wakeup(kind, word)
+            && state.sampling.message_queue.is_empty()
+        {
             let mut overflow = Overflow::default();
-            nmi::fill_overflow(&mut overflow, None, self.may_monitor_kernel, &self.ns);
+            nmi::fill_overflow_take_deferred_ip(
+                &mut overflow,
+                None,
+                self.may_monitor_kernel,
+                &self.ns,
+            );
             self.notify_overflow(state, &overflow, PmdSet::default());
         }
     }
@@ -73,8 +80,8 @@ impl Context {
         // The NMI of a counter that has just wrapped may arrive after this function has handled the
         // overflow. If the PMU has no global status register, the NMI handler cannot recognize such
         // a late NMI unless expect_stale_nmi() has announced it.
-        if state.active_set.registers.take_nr_wrapped() != 0
-            && self.registers.as_map().global_status == 0
+        if state.active_set.registers.take_nr_armed_wrapped() != 0
+            && self.pmu_registers.as_map().global_status == 0
         {
             nmi::expect_stale_nmi(clock::read_tsc());
         }
@@ -123,7 +130,7 @@ impl Context {
             throttled: unreported.throttled_ns,
             ..Overflow::default()
         };
-        nmi::fill_overflow(
+        nmi::fill_overflow_take_deferred_ip(
             &mut overflow,
             interrupted,
             self.may_monitor_kernel,
@@ -167,7 +174,7 @@ impl Context {
         }
         if todo & action::MASK != 0 {
             state.sampling.pmds_to_reset_at_restart.add(&pending);
-            self.mask(state, todo & action::NOTIFY != 0);
+            self.mask_and_block_if_notified(state, todo & action::NOTIFY != 0);
         } else {
             self.reset_pmds(state, pending, false);
         }
@@ -232,10 +239,10 @@ impl Context {
         pmd: u16,
         thread: Option<&ARef<Task>>,
     ) -> u64 {
-        let map = self.registers.as_map();
+        let map = self.pmu_registers.as_map();
         match map.pmd(pmd) {
             Some(row) if is_virtual_non_counter(row) => {
-                let control = registers.control_value(&map, row);
+                let control = registers.soft_control_value(&map, row);
                 self.read_virtual_register(pmd, row.address, control, thread)
             }
             _ => registers.pmd_user_value(&map, pmd),
@@ -245,7 +252,7 @@ impl Context {
     /// Masks the context: the context does not count until `PERFMON_RESTART`. If `notify` is set
     /// and the context has a blocker, also blocks the current thread if the context monitors it.
     #[cold]
-    fn mask(&self, state: &mut ContextState, notify: bool) {
+    fn mask_and_block_if_notified(&self, state: &mut ContextState, notify: bool) {
         if state.phase.pmu_cpu().is_some() {
             self.save_pmu(state);
         }
@@ -259,7 +266,7 @@ impl Context {
         let own = state.phase.target() == Target::Thread(task::current_task_address());
         if let Some(blocker) = state.blocker.as_ref().filter(|_| own && notify) {
             stats::count(PerfmonStatistic::Waits);
-            blocker.block_thread();
+            blocker.block_current_thread();
         }
     }
 
@@ -275,7 +282,7 @@ impl Context {
             let value = attr.next_reset_value(long);
             others.add(&attr.reset_pmds);
             match (long, registers.has_only_64bit_pmds()) {
-                (true, _) => registers.set_pmd_value(attr.pmd, value),
+                (true, _) => registers.restart_pmd_at(attr.pmd, value),
                 (false, true) => registers.reset_64bit_pmd(attr.pmd, value),
                 (false, false) => {
                     let beyond = self.read_pmd_for_sample(registers, attr.pmd, None);
@@ -296,14 +303,15 @@ impl Context {
     /// If the context is in this CPU's PMU, programs the next start values of the counters and
     /// starts the timer. Switches to the next event set if a switch is due.
     #[inline(never)]
-    pub(crate) fn rearm(&self, state: &mut ContextState) {
-        self.rearm_counters(state, false);
+    pub(crate) fn rearm_and_switch_if_due(&self, state: &mut ContextState) {
+        self.rearm_and_switch_inlined(state, false);
     }
 
-    /// Does the work of [`rearm`](Self::rearm). `in_nmi` is true if the caller is the NMI handler,
-    /// in which [`start_timer_if_needed`](Self::start_timer_if_needed) would do nothing.
+    /// Does the work of [`rearm_and_switch_if_due`](Self::rearm_and_switch_if_due). `in_nmi` is
+    /// true if the caller is the NMI handler, in which
+    /// [`start_timer_if_needed`](Self::start_timer_if_needed) would do nothing.
     #[inline(always)]
-    fn rearm_counters(&self, state: &mut ContextState, in_nmi: bool) {
+    fn rearm_and_switch_inlined(&self, state: &mut ContextState, in_nmi: bool) {
         if state.phase.pmu_cpu().is_some() {
             state.active_set.registers.rearm_hardware_counters(|c| {
                 msr::write(c.address, c.start);
@@ -314,7 +322,7 @@ impl Context {
             state.update_self_page(true);
         }
         if state.sets.is_switch_due {
-            self.switch_set_in_any_context(state);
+            self.switch_set_even_in_nmi(state);
         }
     }
 }

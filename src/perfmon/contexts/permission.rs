@@ -17,7 +17,7 @@
 //! A context with `PFM_FL_NOTIFY_BLOCK` also needs the permission to stop the thread. The
 //! permission to stop the thread is checked when the process that attached the context calls
 //! `PERFMON_RESTART`. The permission is also checked before a blocked thread sleeps, and then once
-//! a second (`Blocker::block_thread()`).
+//! a second (`Blocker::block_current_thread()`).
 //!
 //! A permission that cannot be lost is checked only at the attach. If the context does not block
 //! the thread, a caller with `CAP_PERFMON` cannot lose the permission. A process that monitors its
@@ -27,14 +27,14 @@ use kernel::prelude::*;
 use kernel::task::Task;
 use protocols::ring::RECORD_EXEC;
 
-use crate::contexts::context::{Context, ContextState, Permission};
+use crate::contexts::context::{Context, ContextState, RevocablePermission};
 use crate::contexts::phase::Target;
 use base::access::{self, AccessTargetSnapshot};
 use base::clock;
 use base::lock::RawLockGuard;
 use base::task::{self, ProcessIdentity};
 
-impl Permission {
+impl RevocablePermission {
     /// Checks that the caller is allowed to watch a thread and, if `blocks` is set, to stop the
     /// thread. Returns `None` if the caller cannot lose the permission.
     ///
@@ -66,8 +66,10 @@ impl ContextState {
     /// Returns whether the credentials or the dumpability of the context's thread have changed
     /// since the permission to watch the thread was checked.
     fn is_permission_stale(&self) -> bool {
-        match (&self.permission, &self.thread) {
-            (Some(watch), Some(thread)) => !watch.access_snapshot.is_unchanged(thread),
+        match (&self.revocable_permission, &self.thread) {
+            (Some(watch), Some(thread)) => {
+                !watch.access_snapshot.has_same_cred_and_dumpable(thread)
+            }
             _ => false,
         }
     }
@@ -79,7 +81,7 @@ impl Context {
     /// context's thread. Must not be called in an NMI.
     #[inline]
     pub(crate) fn request_recheck_if_stale(&self, state: &mut ContextState) {
-        if state.permission.is_some() {
+        if state.revocable_permission.is_some() {
             self.request_recheck_if_stale_slow(state);
         }
     }
@@ -123,7 +125,7 @@ impl Context {
         let mut state = self.state.lock();
         if state.phase.target() == target {
             if state.phase.is_started() {
-                self.write_ring_record(
+                self.write_non_sample_record(
                     &mut state,
                     RECORD_EXEC,
                     clock::monotonic_ns_in_any_context(),
@@ -155,14 +157,18 @@ impl Context {
     pub(crate) fn recheck_permission(&self) -> Result {
         let (task, by) = {
             let state = self.state.lock();
-            match (state.phase.target(), &state.thread, &state.permission) {
+            match (
+                state.phase.target(),
+                &state.thread,
+                &state.revocable_permission,
+            ) {
                 (Target::Thread(_), Some(task), Some(watch)) => (task.clone(), watch.cred.clone()),
                 _ => return Ok(()),
             }
         };
         let seen = AccessTargetSnapshot::of_task(&task)?;
-        // Check only the permission to watch the thread. `recheck_block_permission()` and
-        // `Blocker::block_thread()` check the permission to stop the thread.
+        // Check only the permission to watch the thread. `recheck_stop_permission()` and
+        // `Blocker::block_current_thread()` check the permission to stop the thread.
         let may = match access::check_access_as(&by, &task, false) {
             // The thread is exiting; the exit probe ends the context.
             Err(error) if error == ESRCH => return Ok(()),
@@ -171,13 +177,13 @@ impl Context {
         };
         // If the credentials or the dumpability changed during the check, keep the old snapshot, so
         // that the permission is checked again.
-        if may && !seen.is_unchanged(&task) {
+        if may && !seen.has_same_cred_and_dumpable(&task) {
             return Ok(());
         }
         let target = Target::Thread(task::task_address(&task));
         // During the check, another process may have detached the context and attached it again.
         let is_that = |state: &ContextState| {
-            let watch = state.permission.as_ref();
+            let watch = state.revocable_permission.as_ref();
             state.phase.target() == target
                 && watch.is_some_and(|watch| core::ptr::eq(&*watch.cred, &*by))
         };
@@ -185,7 +191,7 @@ impl Context {
             let mut seen = Some(seen);
             let mut state = self.state.lock();
             if is_that(&state) {
-                if let Some(watch) = &mut state.permission {
+                if let Some(watch) = &mut state.revocable_permission {
                     seen = seen.map(|seen| core::mem::replace(&mut watch.access_snapshot, seen));
                 }
             }
@@ -209,7 +215,7 @@ impl Context {
     /// # Errors
     ///
     /// `EINTR`, `ENOMEM` if the check could not be made.
-    pub(crate) fn recheck_block_permission(&self) -> Result {
+    pub(crate) fn recheck_stop_permission(&self) -> Result {
         if !self.notify_block {
             return Ok(());
         }
@@ -246,7 +252,7 @@ impl Context {
     /// context. Called because the permission to watch or stop the thread was lost.
     pub(crate) fn end_without_permission_if(&self, is_that: &dyn Fn(&ContextState) -> bool) {
         let mut place = None;
-        self.with_state(&mut |state| {
+        self.with_state_on_access_cpu(&mut |state| {
             if state.phase.target() != Target::Dead && is_that(state) {
                 self.end_without_permission(state);
                 place = state.thread_entry.take();

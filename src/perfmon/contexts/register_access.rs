@@ -52,7 +52,7 @@ impl Context {
     /// Writes PMDs. The caller has checked that the PMDs in `values` exist. See
     /// [`write_registers`](Self::write_registers) for errors.
     pub(crate) fn write_pmds(&self, values: &[Pmd]) -> Result {
-        let map = self.registers.as_map();
+        let map = self.pmu_registers.as_map();
         let more = |id| {
             let mut more = RegisterRequest::default();
             for pmd in values.iter().filter(|pmd| pmd.reg_set == id) {
@@ -82,7 +82,7 @@ impl Context {
                 if samples || set.attr(pmd.reg_num).is_some() {
                     set.set_sampling_pmd(SamplingAttributes::new(&map, pmd));
                 } else if counts {
-                    set.set_counting_pmd(pmd.reg_num);
+                    set.record_counting_pmd_write(pmd.reg_num);
                 }
                 set.registers.mark_pmds_used(&pmd.reg_smpl_pmds);
                 set.registers.mark_pmds_used(&pmd.reg_reset_pmds);
@@ -119,7 +119,7 @@ impl Context {
             let set = state
                 .find_set(id)
                 .ok_or_else(|| to_kernel_error(Error::NoSet))?;
-            let map = self.registers.as_map();
+            let map = self.pmu_registers.as_map();
             let needs = set.registers.memory_needed(&map, &more.pmcs, &more.pmds);
             let (mut attrs, mut moments) = (more.written_pmds, more.written_pmds);
             set.attrs.iter().for_each(|a| attrs.set(a.pmd.into()));
@@ -165,8 +165,8 @@ impl Context {
     ///
     /// Returns `EBUSY` if a register is in use, or if the context is attached to a CPU on which the
     /// caller does not run. Also returns `EBUSY` if this CPU is too busy for
-    /// [`clear_perf_counters_on_cpu`](Self::clear_perf_counters_on_cpu), or if another call for
-    /// this context is in `clear_perf_counters_on_cpu`. Returns `ENODEV` if none of the CPUs on
+    /// [`init_claims_and_flush_perf`](Self::init_claims_and_flush_perf), or if another call for
+    /// this context is in `init_claims_and_flush_perf`. Returns `ENODEV` if none of the CPUs on
     /// which the context may count has all registers of the context. Other error: `ENOMEM`.
     fn write_registers(
         &self,
@@ -174,7 +174,7 @@ impl Context {
         more: &dyn Fn(u16) -> RegisterRequest,
         function: &mut dyn FnMut(&mut ContextState),
     ) -> Result {
-        let map = self.registers.as_map();
+        let map = self.pmu_registers.as_map();
         let mut session = SESSION.lock();
         let (attached, old, new, uses, (core, cpu)) = {
             let state = self.state.lock();
@@ -195,20 +195,20 @@ impl Context {
             return Err(ENODEV);
         }
         let counted = if attached { new } else { old };
-        session.claim_registers(self.scope, &self.registers, &old, &counted)?;
-        // clear_perf_counters_on_cpu() uses `number` only for a context that is attached to a CPU
+        session.replace_claimed_registers(self.scope, &self.pmu_registers, &old, &counted)?;
+        // init_claims_and_flush_perf() uses `number` only for a context that is attached to a CPU
         // and that has claimed no register yet.
         let number = cpu.unwrap_or(u32::MAX);
-        let (mut session, ready) = self.clear_perf_counters_on_cpu(session, number, counted);
-        // Turn preemption off for the context of a CPU, so that try_with_state() cannot fail after
-        // other contexts were evicted.
+        let (mut session, ready) = self.init_claims_and_flush_perf(session, number, counted);
+        // Turn preemption off for the context of a CPU, so that with_state_unless_other_cpu()
+        // cannot fail after other contexts were evicted.
         let stays = (self.scope == Scope::System).then(preempt::NoPreempt::new);
         let here = ready.and_then(|()| self.check_caller_cpu().map_err(to_kernel_error));
         if here.is_ok() {
             session.evict_other_scope(self.scope, &counted);
         }
         let written = here.and_then(|()| {
-            self.try_with_state(&mut |state| {
+            self.with_state_unless_other_cpu(&mut |state| {
                 let (started, inside) = (state.phase.is_started(), state.phase.pmu_cpu().is_some());
                 self.stop_counting(state);
                 function(state);
@@ -230,9 +230,10 @@ impl Context {
         drop(stays);
         written.inspect_err(|_| {
             self.state.lock().claims = old;
-            // claim_registers() cannot fail here, because `counted` contains all registers of
-            // `old`.
-            let _ = session.claim_registers(self.scope, &self.registers, &counted, &old);
+            // replace_claimed_registers() cannot fail here, because `counted` contains all
+            // registers of `old`.
+            let _ =
+                session.replace_claimed_registers(self.scope, &self.pmu_registers, &counted, &old);
         })
     }
 
@@ -244,11 +245,11 @@ impl Context {
     /// `EINVAL` if an event set does not exist, `EBUSY` if the context is attached to a CPU on
     /// which the caller does not run.
     pub(crate) fn read_pmds(&self, pmds: &mut [Pmd]) -> Result {
-        let map = self.registers.as_map();
+        let map = self.pmu_registers.as_map();
         let value_of = |number| map.pmd(number).filter(|row| is_virtual_non_counter(row));
         let any = pmds.iter().any(|pmd| value_of(pmd.reg_num).is_some());
         let (mut thread, mut done) = (None, Ok(()));
-        self.try_with_state(&mut |state| {
+        self.with_state_unless_other_cpu(&mut |state| {
             if pmds.iter().any(|pmd| state.find_set(pmd.reg_set).is_none()) {
                 done = Err(Error::NoSet);
                 return;
@@ -271,7 +272,7 @@ impl Context {
                     // read() function of their PMU description can take long. Until a virtual
                     // register is read, `reg_value` holds the value of the PMC that controls the
                     // virtual register.
-                    Some(register) => set.registers.control_value(&map, register),
+                    Some(register) => set.registers.soft_control_value(&map, register),
                     None => set.registers.pmd_user_value(&map, pmd.reg_num),
                 };
             }
@@ -283,7 +284,7 @@ impl Context {
                 if let Some(register) = value_of(pmd.reg_num) {
                     let _preempt = preempt::NoPreempt::new();
                     let (address, control) = (register.address, pmd.reg_value);
-                    pmd.reg_value = self.registers.read_virtual_register(
+                    pmd.reg_value = self.pmu_registers.read_virtual_register(
                         pmd.reg_num,
                         address,
                         control,
@@ -317,8 +318,13 @@ impl Context {
         thread: Option<&ARef<Task>>,
     ) -> u64 {
         let thread = thread.filter(|_| self.scope == Scope::Thread);
-        self.registers
-            .read_virtual_register(pmd, address, control, thread.map(|t| &**t), &self.ns)
+        self.pmu_registers.read_virtual_register(
+            pmd,
+            address,
+            control,
+            thread.map(|t| &**t),
+            &self.ns,
+        )
     }
 
     /// If the context is started and not masked, updates the virtual counters with

@@ -18,7 +18,7 @@ impl Context {
     /// Returns `ESRCH` if the target has ended.
     pub(crate) fn restart(&self) -> Result {
         let mut done = Ok(Target::Detached);
-        self.try_with_state(&mut |state| {
+        self.with_state_unless_other_cpu(&mut |state| {
             let active = match &state.sampling.buffer {
                 Some(buffer) => buffer.format().restarts_unmasked_contexts(),
                 None => false,
@@ -29,7 +29,7 @@ impl Context {
                 (Target::Dead, _) => Err(Error::Ended),
                 (target, _) => Ok(target),
             };
-            state.resume_thread();
+            state.allow_thread_to_resume();
             if done.is_err() {
                 return;
             }
@@ -53,7 +53,7 @@ impl Context {
                     self.switch_set(state);
                 }
                 if let Target::Cpu(_) = state.phase.target() {
-                    self.load_if_started_outside_pmu(state);
+                    self.unthrottle_and_load_if_active(state);
                 }
             }
         })
@@ -69,6 +69,11 @@ impl Context {
     /// context has no ring.
     pub(crate) fn pause(&self, paused: bool) -> Result {
         let state = self.state.lock();
-        state.sampling.buffer.as_ref().ok_or(EINVAL)?.pause(paused)
+        state
+            .sampling
+            .buffer
+            .as_ref()
+            .ok_or(EINVAL)?
+            .set_paused(paused)
     }
 }

@@ -25,10 +25,10 @@ impl Context {
         }
         let mut new = Some(SelfPageMemory::new(&self.charge)?);
         let mut frame = 0;
-        self.with_state(&mut |state| {
+        self.with_state_on_access_cpu(&mut |state| {
             if state.self_page.is_none() {
                 state.self_page = new.take();
-                state.self_page_tsc = clock::read_tsc();
+                state.self_page_update_tsc = clock::read_tsc();
                 self.sync_and_deliver(state);
             }
             frame = state
@@ -42,7 +42,7 @@ impl Context {
     /// Increments the number of mappings of the self page, for a mapping by the caller's process.
     /// Returns `EACCES` if the context's thread belongs to another process, `EBUSY` while another
     /// process maps the self page.
-    pub(crate) fn add_self_page_mapping(&self) -> Result {
+    pub(crate) fn count_new_self_page_mapping(&self) -> Result {
         let mut state = self.state.lock();
         let memory = address_space::current_mm_address();
         let thread = state.thread.as_ref();
@@ -75,8 +75,8 @@ impl Context {
 
     /// Sets whether the threads of the process that maps the self page are allowed to execute
     /// RDPMC, and updates the self page.
-    pub(crate) fn set_rdpmc_allowed(&self, may: bool) {
-        self.with_state(&mut |state| {
+    pub(crate) fn record_rdpmc_allowed(&self, may: bool) {
+        self.with_state_on_access_cpu(&mut |state| {
             state.self_page_mappings.is_rdpmc_allowed = may;
             self.sync_and_deliver(state);
         });
@@ -98,11 +98,11 @@ impl ContextState {
         let Some(page) = &self.self_page else { return };
         let tsc = clock::read_tsc();
         let ran = if counted {
-            tsc.wrapping_sub(self.self_page_tsc)
+            tsc.wrapping_sub(self.self_page_update_tsc)
         } else {
             0
         };
-        self.self_page_tsc = tsc;
+        self.self_page_update_tsc = tsc;
         // Only the context of a thread has a self page. While the context of a thread is in a PMU,
         // its thread is the current thread of the CPU.
         let flags = match (

@@ -107,7 +107,7 @@ impl Context {
             return Err(to_kernel_error(Error::NoSet));
         }
         if ids.contains(&state.active_set.id) {
-            self.switch_to_set_in_slot(&mut state, 0);
+            self.activate_slot_outside_pmu(&mut state, 0);
         }
         for id in ids {
             if let Some(place) = state.sets.index_of(*id) {
@@ -128,7 +128,7 @@ impl Context {
     /// event set does not exist.
     pub(crate) fn fill_set_infos(&self, infos: &mut [SetInfo]) -> Result {
         let free = SESSION.lock().available_registers(self.scope);
-        let (pmcs, pmds) = self.registers.available_registers(self.scope, &free);
+        let (pmcs, pmds) = self.pmu_registers.available_registers(self.scope, &free);
         self.fill_each_from_state(infos, |state, now, info| {
             let set = state.find_set(info.set_id).ok_or(Error::NoSet)?;
             let terms = set.runs.policy;
@@ -176,7 +176,7 @@ impl Context {
         answer: impl Fn(&ContextState, u64, &mut T) -> Result<(), Error>,
     ) -> Result {
         let mut done = Ok(());
-        self.try_with_state(&mut |state| {
+        self.with_state_unless_other_cpu(&mut |state| {
             self.sync_and_deliver(state);
             let now = clock::monotonic_ns_in_any_context();
             done = all.iter_mut().try_for_each(|one| answer(state, now, one));

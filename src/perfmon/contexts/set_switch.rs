@@ -60,7 +60,7 @@ impl Context {
             .slots
             .get(state.sets.active_slot)
             .map_or(0, |s| s.next_slot);
-        self.switch_to_set_in_slot(state, next);
+        self.activate_slot_outside_pmu(state, next);
         if inside {
             self.load_pmu_if_active(state);
         }
@@ -68,7 +68,7 @@ impl Context {
 
     /// Switches to the next event set. May be called in an NMI.
     #[inline(never)]
-    pub(crate) fn switch_set_in_any_context(&self, state: &mut ContextState) {
+    pub(crate) fn switch_set_even_in_nmi(&self, state: &mut ContextState) {
         self.switch_set(state);
         // The irq_work starts the timer, which an NMI cannot do.
         if state.needs_timer() && preempt::in_nmi() {
@@ -78,7 +78,7 @@ impl Context {
 
     /// Ends the run of the active event set and makes the set in the slot `place` active. Called
     /// while the context is not programmed into any PMU.
-    pub(crate) fn switch_to_set_in_slot(&self, state: &mut ContextState, place: usize) {
+    pub(crate) fn activate_slot_outside_pmu(&self, state: &mut ContextState, place: usize) {
         state.active_set.end_run();
         state.sets.is_switch_due = false;
         let ContextState {
@@ -116,7 +116,7 @@ impl Context {
             }
             return Err(Error::Masked);
         }
-        self.switch_to_set_in_slot(state, place);
+        self.activate_slot_outside_pmu(state, place);
         if started {
             self.start_counting(state);
         }

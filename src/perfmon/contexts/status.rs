@@ -13,7 +13,7 @@ impl Context {
     /// Updates the values of the context and returns its status for `PERFMON_STATUS`.
     pub(crate) fn status(&self) -> Status {
         let mut told = Status::default();
-        self.with_state(&mut |state| {
+        self.with_state_on_access_cpu(&mut |state| {
             self.sync_and_deliver(state);
             let ThrottleStats {
                 nr,

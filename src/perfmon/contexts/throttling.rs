@@ -33,7 +33,7 @@ impl Context {
             });
             state.update_self_page(true);
         }
-        self.write_ring_record(&mut state, RECORD_THROTTLE, now);
+        self.write_non_sample_record(&mut state, RECORD_THROTTLE, now);
         // The irq_work starts the timer for the end of throttling, because an NMI cannot start a
         // timer.
         self.deferral.queue_work();
@@ -41,7 +41,7 @@ impl Context {
 
     /// Unthrottles the context if its throttling time is over. The caller has updated the PMDs in
     /// memory. Called with interrupts off, but not in an NMI.
-    pub(crate) fn unthrottle(&self, state: &mut ContextState) {
+    pub(crate) fn unthrottle_if_over(&self, state: &mut ContextState) {
         let Some((since, until)) = state.sampling.throttle_start_end_ns else {
             return;
         };
@@ -64,7 +64,7 @@ impl Context {
         }
         state.active_set.registers.unthrottle();
         self.account_skipped_overflows(state);
-        self.write_ring_record(state, RECORD_UNTHROTTLE, ended);
+        self.write_non_sample_record(state, RECORD_UNTHROTTLE, ended);
         if state.sets.is_switch_due && state.phase.pmu_cpu().is_none() {
             self.switch_set(state);
         }

@@ -25,7 +25,7 @@ impl ContextState {
     /// no timeout.
     fn run_time_left_ns(&self, now: u64) -> Option<u64> {
         let left = self.active_set.runs.run_remaining_ns(now)?;
-        Some(left.max(self.sets.earliest_switch_ns.saturating_sub(now)))
+        Some(left.max(self.sets.earliest_timed_switch_ns.saturating_sub(now)))
     }
 }
 
@@ -54,12 +54,12 @@ impl Context {
         }
         let began = clock::read_tsc();
         self.sync(&mut state);
-        self.unthrottle(&mut state);
+        self.unthrottle_if_over(&mut state);
         let ends = state.run_time_left_ns(clock::monotonic_ns_in_any_context()) == Some(0);
         state.sets.is_switch_due |= ends;
         let samples = state.active_set.registers.program.has_armed_clock;
         let told = self.deliver_overflows(&mut state, nmi::irq_regs());
-        self.rearm(&mut state);
+        self.rearm_and_switch_if_due(&mut state);
         drop(state);
         if told == 0 && !samples && !ends {
             return;
@@ -80,7 +80,7 @@ impl Context {
         let mut state = self.state.lock();
         if state.phase.is_in_this_cpu_pmu() {
             stats::count(PerfmonStatistic::SetSwitchLate);
-            state.sets.earliest_switch_ns =
+            state.sets.earliest_timed_switch_ns =
                 clock::monotonic_ns_in_any_context().wrapping_add(nanoseconds);
             self.start_timer_if_needed(&mut state);
         }

@@ -35,7 +35,7 @@ impl Context {
             .start_virtual_counters(false, |g| self.read_virtual_counter(g, thread));
         let mut there = true;
         if !state.active_set.registers.program.controls().is_empty() {
-            reservation::reset_pmu_once(&self.registers);
+            reservation::reset_pmu_once(&self.pmu_registers);
         }
         let held = state.sampling.is_throttled();
         state.active_set.registers.set_throttled(held);
@@ -47,7 +47,7 @@ impl Context {
         self.start_timer_if_needed(state);
         state.update_self_page(false);
         let program = &state.active_set.registers.program;
-        per_cpu::set_loaded_context_address(self.scope, self.address() as usize);
+        per_cpu::set_loaded_or_attached_address(self.scope, self.address() as usize);
         for control in program.controls() {
             there &= msr::write(control.address, control.on);
         }
@@ -56,7 +56,7 @@ impl Context {
         // may be using the global control. In an NMI all counters are disabled; the NMI handler
         // enables them when it ends.
         if self.global_ctrl_address != 0 && program.global_ctrl_bits != 0 && !preempt::in_nmi() {
-            there &= self.enable_counters();
+            there &= self.write_global_ctrl();
         }
         if !there {
             state.active_set.registers.mark_hardware_incomplete();
@@ -69,7 +69,7 @@ impl Context {
     /// if an NMI changed [`counting_global_ctrl_bits`] between the read of the bits and the write.
     /// Returns false if the global control cannot be written.
     #[inline]
-    fn enable_counters(&self) -> bool {
+    fn write_global_ctrl(&self) -> bool {
         loop {
             let all = counting_global_ctrl_bits();
             let there = msr::write(self.global_ctrl_address, all);
@@ -92,14 +92,18 @@ impl Context {
     /// context is started, not masked, and in no PMU. Called with interrupts off.
     #[inline]
     pub(crate) fn load_pmu_if_active(&self, state: &mut ContextState) {
-        if state.phase.is_started_outside_pmu() && !state.sampling.masked && self.fits_cpu(state) {
+        if state.phase.is_started_outside_pmu()
+            && !state.sampling.masked
+            && self.fits_cpu_or_mark_incomplete(state)
+        {
             self.load_pmu(state);
         }
     }
 
     /// Removes the context from this CPU's PMU: stops the counters, adds their increments to the
     /// PMDs in memory, and sets the counters to 0. Overflows are recorded as pending;
-    /// [`unload_pmu`](Self::unload_pmu) delivers them. Called with interrupts off.
+    /// [`save_deliver_and_switch_if_due`](Self::save_deliver_and_switch_if_due) delivers them.
+    /// Called with interrupts off.
     #[inline]
     pub(crate) fn save_pmu(&self, state: &mut ContextState) {
         per_cpu::set_global_ctrl_bits_of_scope(self.scope, 0);
@@ -107,7 +111,7 @@ impl Context {
         {
             // In an NMI all counters are disabled; the NMI handler enables them when it ends.
             if !preempt::in_nmi() {
-                self.enable_counters();
+                self.write_global_ctrl();
             }
         }
         // Disable each counter even if the PMU has a global control, because perf writes the global
@@ -144,7 +148,7 @@ impl Context {
         // For the context of a CPU, the per-CPU variable `loaded` stays set until the
         // context is detached.
         if self.scope == Scope::Thread {
-            per_cpu::set_loaded_context_address(self.scope, 0);
+            per_cpu::set_loaded_or_attached_address(self.scope, 0);
         }
         if !there {
             self.stop_after_register_fault(state);
@@ -154,7 +158,7 @@ impl Context {
     /// Removes the context from this CPU's PMU, delivers overflows, and switches to the next event
     /// set if a switch is due. Called with interrupts off, while the context is in this CPU's PMU.
     #[inline]
-    pub(crate) fn unload_pmu(&self, state: &mut ContextState) {
+    pub(crate) fn save_deliver_and_switch_if_due(&self, state: &mut ContextState) {
         self.save_pmu(state);
         if state.active_set.registers.program.has_armed_thread_counter {
             self.sync_thread_counters(state);
@@ -210,7 +214,7 @@ impl Context {
         // If the context is in no PMU, leave overflows pending.
         if state.phase.pmu_cpu().is_some() {
             told = self.deliver_overflows(state, None);
-            self.rearm(state);
+            self.rearm_and_switch_if_due(state);
         }
         state.update_self_page(state.phase.pmu_cpu().is_some());
         told
@@ -230,7 +234,7 @@ impl Context {
     /// into the PMU of a CPU, only code on that CPU may call this function.
     pub(crate) fn stop_counting(&self, state: &mut ContextState) {
         if state.phase.pmu_cpu().is_some() {
-            self.unload_pmu(state);
+            self.save_deliver_and_switch_if_due(state);
         }
         self.sync_unfit_cpu_time(state);
         self.sync_thread_counters(state);
@@ -243,18 +247,19 @@ impl Context {
     pub(crate) fn sched_in(&self, target: Target) {
         let mut state = self.state.lock();
         if state.phase.target() == target {
-            self.load_if_started_outside_pmu(&mut state);
+            self.unthrottle_and_load_if_active(&mut state);
         }
     }
 
-    /// Programs the context into this CPU's PMU if it is started and in no PMU. Calls
-    /// `unthrottle()` before the context is programmed: if the throttling time ended while the
-    /// context was in no PMU, only the time up to the planned end counts as throttled.
+    /// If the context is started and in no PMU, calls
+    /// [`load_pmu_if_active`](Self::load_pmu_if_active). Calls `unthrottle_if_over()` before the
+    /// context is programmed: if the throttling time ended while the context was in no PMU, only
+    /// the time up to the planned end counts as throttled.
     #[inline]
-    pub(crate) fn load_if_started_outside_pmu(&self, state: &mut ContextState) {
+    pub(crate) fn unthrottle_and_load_if_active(&self, state: &mut ContextState) {
         if state.phase.is_started_outside_pmu() {
             self.request_recheck_if_stale(state);
-            self.unthrottle(state);
+            self.unthrottle_if_over(state);
             self.load_pmu_if_active(state);
         }
     }
@@ -264,7 +269,7 @@ impl Context {
     pub(crate) fn sched_out(&self) {
         let mut state = self.state.lock();
         if state.phase.is_in_this_cpu_pmu() {
-            self.unload_pmu(&mut state);
+            self.save_deliver_and_switch_if_due(&mut state);
         }
     }
 
@@ -285,7 +290,7 @@ impl Context {
     /// active set.
     pub(crate) fn start(&self, set: Option<u16>) -> Result {
         let mut done = Ok(Target::Detached);
-        self.try_with_state(&mut |state| {
+        self.with_state_unless_other_cpu(&mut |state| {
             done = match state.phase.target() {
                 Target::Detached => Err(Error::NotLoaded),
                 Target::Dead => Err(Error::Ended),
@@ -300,7 +305,7 @@ impl Context {
                 self.start_counting(state);
             }
             if let Ok(Target::Cpu(_)) = done {
-                self.load_if_started_outside_pmu(state);
+                self.unthrottle_and_load_if_active(state);
             }
         })
         .map_err(to_kernel_error)?;
@@ -314,7 +319,7 @@ impl Context {
     /// attached to a CPU on which the caller does not run.
     pub(crate) fn stop(&self) -> Result {
         let mut done = Ok(());
-        self.try_with_state(&mut |state| {
+        self.with_state_unless_other_cpu(&mut |state| {
             if state.phase.target() == Target::Detached {
                 done = Err(Error::NotLoaded);
             }

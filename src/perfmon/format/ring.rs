@@ -38,7 +38,7 @@ struct RingConfig {
     reserved: u64,
 }
 
-fn parse_ring_config(arg: &Arg) -> RingConfig {
+fn unpack_ring_arg(arg: &Arg) -> RingConfig {
     let [size, flags_watermark, fields_frames, reserved @ ..] = *arg;
     RingConfig {
         size,
@@ -76,7 +76,7 @@ struct State {
 }
 
 fn layout(arg: &Arg, forced: u32) -> Result<Layout> {
-    let arg = parse_ring_config(arg);
+    let arg = unpack_ring_arg(arg);
     let flags = arg.flags | forced;
     if flags & !(RING_BACKWARD | RING_OVERWRITE) != 0
         || arg.fields & !STACK_FIELDS != 0
@@ -99,7 +99,7 @@ fn layout(arg: &Arg, forced: u32) -> Result<Layout> {
 
 fn init(buffer: &mut FormatBuffer<'_, State>, arg: &Arg, fields: u32) {
     buffer.state.fields = fields;
-    buffer.state.max_frames = match parse_ring_config(arg).max_frames {
+    buffer.state.max_frames = match unpack_ring_arg(arg).max_frames {
         0 => MAX_FRAMES_PER_STACK as u32,
         most => most,
     };
@@ -163,14 +163,14 @@ macro_rules! format {
 }
 
 format!(Ring, c"ring", b"perfmon-ring\0\0\0\x01", 0, |arg| {
-    parse_ring_config(arg).fields
+    unpack_ring_arg(arg).fields
 });
 format!(
     FlightRecorder,
     c"flight-recorder",
     b"perfmon-ring\0\0\0\x02",
     RING_BACKWARD | RING_OVERWRITE,
-    |arg| parse_ring_config(arg).fields
+    |arg| unpack_ring_arg(arg).fields
 );
 format!(
     CallStack,
@@ -178,7 +178,7 @@ format!(
     b"perfmon-ring\0\0\0\x03",
     0,
     |arg| {
-        match parse_ring_config(arg).fields {
+        match unpack_ring_arg(arg).fields {
             0 => STACK_FIELDS,
             fields => fields,
         }

@@ -166,7 +166,7 @@ fn detect_generation() -> Option<Generation> {
 /// Returns the number of this CPU's counters. CPUID reports the number of counters only with
 /// PerfMonV2; on other processors the function returns `usize::MAX`. A virtual machine can have
 /// fewer counters than the processor of its host.
-fn nr_counters() -> usize {
+fn cpuid_counter_limit() -> usize {
     let leaf = read_cpuid_leaf(0x8000_0022, 0);
     match MonitoringFeatures::from_raw(leaf.eax).perfmon_v2().get() {
         0 => usize::MAX,
@@ -177,7 +177,7 @@ fn nr_counters() -> usize {
 /// Returns whether this CPU has the MSR at `address`.
 extern "C" fn here(address: u64, _: c_uint) -> bool {
     match address.wrapping_sub(CORE_PERFEVTSEL0) {
-        n @ 0..=0xf => ((n / 2) as usize) < nr_counters(),
+        n @ 0..=0xf => ((n / 2) as usize) < cpuid_counter_limit(),
         _ => true,
     }
 }
@@ -196,7 +196,7 @@ impl kernel::Module for Amd {
         };
         let mut pmu = Pmu::new(name, 0);
         let mut most = 0;
-        cpuid::call_on_each_cpu_in_turn(&mut || most = nr_counters().max(most));
+        cpuid::call_on_each_cpu_in_turn(&mut || most = cpuid_counter_limit().max(most));
         let nr = most.min(tables.0.len());
         let rows = |table: &'static [Register]| table.get(..nr).unwrap_or(table);
         pmu.pmcs.extend_from_slice(rows(tables.0), GFP_KERNEL)?;

@@ -138,7 +138,7 @@ const MAX_SUPPORTED_VERSION: u32 = 5;
 /// PMC (control register) that all fixed counters share.
 const FIRST_FIXED_NUMBER: usize = 16;
 /// Mask of the fixed counters in [`FIXED_COUNTERS`]; bit n stands for fixed counter n.
-const KNOWN_FIXED_COUNTERS: u32 = 0xf;
+const KNOWN_FIXED_COUNTER_MASK: u32 = 0xf;
 
 const fn event_select(name: &'static CStr, n: u64) -> Register {
     Register::control(name, PERFEVTSEL0 + n)
@@ -351,7 +351,7 @@ impl kernel::Module for Intel {
             pmcs.push(pmc, GFP_KERNEL)?;
             pmds.push(pmd, GFP_KERNEL)?;
         }
-        if leaf.fixed & KNOWN_FIXED_COUNTERS != 0 {
+        if leaf.fixed & KNOWN_FIXED_COUNTER_MASK != 0 {
             pmcs.push(fixed_control(leaf.fixed, any), GFP_KERNEL)?;
         }
         for (n, mut pmd) in FIXED_COUNTERS.into_iter().enumerate() {

@@ -252,7 +252,7 @@ const fn reject_if(wrong: bool, error: Error) -> Result<(), Error> {
 }
 
 /// `FL_SYSTEM_WIDE` excludes `FL_NOTIFY_BLOCK`: the context of a CPU has no thread to block.
-const EXCLUSIVE_FLAGS: u32 = FL_SYSTEM_WIDE | FL_NOTIFY_BLOCK;
+const EXCLUSIVE_CTX_FLAGS: u32 = FL_SYSTEM_WIDE | FL_NOTIFY_BLOCK;
 
 impl Ctx {
     /// Returns the scope that the flags select, or [`Error::Flags`] if flags, core type or reserved
@@ -260,7 +260,7 @@ impl Ctx {
     pub fn scope(&self) -> Result<Scope, Error> {
         reject_if(
             self.ctx_flags & !(FL_SYSTEM_WIDE | FL_OVFL_NO_MSG | FL_NOTIFY_BLOCK | FL_CORE) != 0
-                || self.ctx_flags & EXCLUSIVE_FLAGS == EXCLUSIVE_FLAGS
+                || self.ctx_flags & EXCLUSIVE_CTX_FLAGS == EXCLUSIVE_CTX_FLAGS
                 || (self.ctx_flags & FL_CORE == 0) != (self.ctx_core == 0)
                 || self.ctx_reserved2 != [0; 7],
             Error::Flags,

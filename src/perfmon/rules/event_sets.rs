@@ -200,7 +200,7 @@ pub struct RunningMoments {
     pub pmd: u16,
     /// Value of the PMD when the present run began, or when the PMD was last set or reset in this
     /// run.
-    run_start_value: u64,
+    delta_start_value: u64,
     /// Increment of the PMD in the present run, up to the last time that an overflow reset the PMD.
     /// 0 if no overflow has reset the PMD since the run began or since software set the PMD.
     delta_before_reset: u64,
@@ -216,15 +216,15 @@ impl RunningMoments {
     pub fn new(pmd: u16, value: u64) -> Self {
         Self {
             pmd,
-            run_start_value: value,
+            delta_start_value: value,
             ..Self::default()
         }
     }
 
-    /// Records that `value` was written to the PMD. Discards the increment that the PMD had in the
-    /// present run before the write.
-    pub fn record_write(&mut self, value: u64) {
-        self.run_start_value = value;
+    /// Makes the increment of the present run start at `value`, and discards the increment before.
+    /// Called when `value` was written to the PMD, and when a run has ended with `value`.
+    pub fn restart_run_delta(&mut self, value: u64) {
+        self.delta_start_value = value;
         self.delta_before_reset = 0;
     }
 
@@ -232,20 +232,20 @@ impl RunningMoments {
     /// the PMD had in the present run before the reset.
     pub fn record_reset(&mut self, before: u64, value: u64) {
         self.delta_before_reset = self.run_delta(before);
-        self.run_start_value = value;
+        self.delta_start_value = value;
     }
 
     /// Returns the increment of the PMD in the present run. The PMD has the value `value` now.
     fn run_delta(&self, value: u64) -> u64 {
         self.delta_before_reset
-            .wrapping_add(value.wrapping_sub(self.run_start_value))
+            .wrapping_add(value.wrapping_sub(self.delta_start_value))
     }
 
     /// Ends a run that lasted `time` nanoseconds. The PMD has the value `value` at the end of the
     /// run.
     pub fn end_run(&mut self, value: u64, time: u64) {
         (self.total_delta, self.total_of_squares, self.total_products) = self.totals(value, time);
-        self.record_write(value);
+        self.restart_run_delta(value);
     }
 
     /// Returns three sums over all runs: of the increments, of their squares, and of their products

@@ -159,7 +159,7 @@ impl<M: Allocator> Program<M> {
             .unwrap_or(&[])
     }
 
-    pub(crate) fn virtual_counters_mut(
+    pub(crate) fn filter_virtual_counters_mut(
         &mut self,
         carried: bool,
     ) -> impl Iterator<Item = &mut VirtualCounter> {

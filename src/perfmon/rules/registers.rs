@@ -76,8 +76,8 @@ pub struct Registers<M: Allocator> {
     /// True if at least one PMD has the width of its counter instead of 64 bits.
     has_narrow_pmds: bool,
     /// Number of armed hardware counters that have wrapped since the last
-    /// [`Self::take_nr_wrapped`]. Each counter that wraps raises an interrupt.
-    nr_wrapped: u32,
+    /// [`Self::take_nr_armed_wrapped`]. Each counter that wraps raises an interrupt.
+    nr_armed_wrapped: u32,
     /// Values of the hardware PMCs, and of the soft PMCs.
     pmc_values: [M::Slice<u64>; 2],
     /// Values of the hardware PMDs, and of the soft PMDs.
@@ -159,8 +159,8 @@ impl<M: Allocator> Registers<M> {
     pub fn set_pmd(&mut self, map: &RegisterMap<'_>, number: u16, value: u64) {
         self.used_pmds.set(number.into());
         match map.pmd(number).is_none_or(|r| r.is(kind::READ_ONLY)) {
-            true => self.set_pmd_value(number, self.pmd_value(number)),
-            false => self.set_pmd_value(number, value),
+            true => self.restart_pmd_at(number, self.pmd_value(number)),
+            false => self.restart_pmd_at(number, value),
         }
     }
 
@@ -185,8 +185,8 @@ impl<M: Allocator> Registers<M> {
 
     /// Returns how many armed hardware counters have wrapped since the last call.
     #[inline]
-    pub fn take_nr_wrapped(&mut self) -> u32 {
-        core::mem::take(&mut self.nr_wrapped)
+    pub fn take_nr_armed_wrapped(&mut self) -> u32 {
+        core::mem::take(&mut self.nr_armed_wrapped)
     }
 
     /// Returns true if a PMD has overflowed since [`Self::take_pending_pmds`].
@@ -268,7 +268,7 @@ impl<M: Allocator> Registers<M> {
     /// Begins a new sampling period of a PMD at `value`. Discards the counts after the end of the
     /// old period, and an overflow that was not handled yet.
     #[inline]
-    pub fn set_pmd_value(&mut self, number: u16, value: u64) {
+    pub fn restart_pmd_at(&mut self, number: u16, value: u64) {
         if let Some(place) = register_value_mut(&mut self.pmd_values, number) {
             *place = value;
             self.written_pmds.set(number);
@@ -387,7 +387,7 @@ impl<M: Allocator> Registers<M> {
     }
 
     /// Returns the value of the PMC that controls a virtual register; 0 if no PMC controls it.
-    pub fn control_value(&self, map: &RegisterMap<'_>, register: &Register) -> u64 {
+    pub fn soft_control_value(&self, map: &RegisterMap<'_>, register: &Register) -> u64 {
         let number = FIRST_SOFT_REGISTER.wrapping_add(register.pmcs.trailing_zeros() as u16);
         match map.pmc(number) {
             Some(pmc) if !self.used_pmcs.has(number.into()) => pmc.reset,
@@ -452,7 +452,7 @@ impl<M: Allocator> Registers<M> {
                 self.program.add_virtual_counter(VirtualCounter {
                     is_clock: register.is(kind::CLOCK),
                     address: register.address,
-                    control: self.control_value(map, register),
+                    control: self.soft_control_value(map, register),
                     pmd: number,
                     follows_thread: carried,
                     mask: register.mask(),
@@ -480,7 +480,7 @@ impl<M: Allocator> Registers<M> {
             let start = counter.start;
             let moved = take_delta(&mut counter.start, now, counter.mask);
             if counter.armed && moved > counter.mask.wrapping_sub(start) {
-                self.nr_wrapped = self.nr_wrapped.wrapping_add(1);
+                self.nr_armed_wrapped = self.nr_armed_wrapped.wrapping_add(1);
             }
             if let Some(value) = values.get_mut(usize::from(counter.pmd)) {
                 let before = *value;
@@ -518,7 +518,7 @@ impl<M: Allocator> Registers<M> {
         carried: bool,
         mut now: impl FnMut(&VirtualCounter) -> u64,
     ) {
-        for growth in self.program.virtual_counters_mut(carried) {
+        for growth in self.program.filter_virtual_counters_mut(carried) {
             let now = now(growth);
             let moved = take_delta(&mut growth.start, now, growth.mask);
             if let Some(value) = register_value_mut(&mut self.pmd_values, growth.pmd) {
@@ -540,7 +540,7 @@ impl<M: Allocator> Registers<M> {
         carried: bool,
         mut now: impl FnMut(&VirtualCounter) -> u64,
     ) {
-        for growth in self.program.virtual_counters_mut(carried) {
+        for growth in self.program.filter_virtual_counters_mut(carried) {
             growth.start = now(growth) & growth.mask;
         }
     }
@@ -587,7 +587,7 @@ impl<M: Allocator> Registers<M> {
             return least;
         }
         for carried in [false, true] {
-            for growth in self.program.virtual_counters_mut(carried) {
+            for growth in self.program.filter_virtual_counters_mut(carried) {
                 if growth.is_clock && self.armed_pmds.has(growth.pmd) {
                     let value = register_value(&self.pmd_values, growth.pmd);
                     let left = value.wrapping_neg().wrapping_sub(1).saturating_add(1);

@@ -5,8 +5,11 @@
 //! task switch on the CPU to the next. The *own* time of a run is its time without interrupts.
 
 use super::seqcount::{retry_read, SeqCount};
-use super::task::{LatencyBounds, Task, Values};
-use super::values::{add, is_system, value, SwitchReason, IDLE, KERNEL, NR_CPU_VALUES, USER};
+use super::task::{LatencyBounds, Task, ValueWords};
+use super::values::{
+    add, is_system_time_mode, value, SwitchReason, IDLE, KERNEL_UNTIL_USER_MODE, NR_CPU_VALUES,
+    USER,
+};
 use protocols::sync::{fence_acquire, Word};
 
 /// Number of softirqs that the kernel has.
@@ -20,9 +23,9 @@ pub(super) struct IrqTime(pub(super) Word);
 
 /// The value of an [`IrqTime`] word at the beginning of a run. The default, `u64::MAX`, is odd and
 /// therefore differs from the value at the beginning of any run.
-pub(super) struct IrqTimeStart(pub(super) Word);
+pub(super) struct IrqTimeAtRunStart(pub(super) Word);
 
-impl Default for IrqTimeStart {
+impl Default for IrqTimeAtRunStart {
     fn default() -> Self {
         Self(Word::new(u64::MAX))
     }
@@ -36,18 +39,18 @@ pub struct Cpu {
     pub(super) seqcount: SeqCount,
     /// The number of the CPU, plus 1.
     number_plus_1: Word,
-    /// The mode: `USER`, `SYSTEM`, `KERNEL` or `IDLE`.
+    /// The mode: `USER`, `SYSTEM`, `KERNEL_UNTIL_USER_MODE` or `IDLE`.
     pub(super) mode: Word,
     /// The ticks of the present run, without interrupts, before the current interval of system time
     /// began. 0 if this interval began in an earlier run.
-    pub(super) own_ticks_at_mode_start: Word,
+    pub(super) own_ticks_at_system_time_start: Word,
     /// Time at which the present run began; 0 if accounting has not begun on the CPU.
     run_start: Word,
     /// Bits 1 to 63 hold the interrupt time at the beginning of the present run, and bit 0 is 0.
     /// This word is equal to `irq_time` as long as no interrupt has taken time during the run.
-    irq_time_at_run_start: IrqTimeStart,
-    /// The value of `irq_count` when the present run began.
-    pub(super) irq_count_at_run_start: Word,
+    irq_time_at_run_start: IrqTimeAtRunStart,
+    /// The value of `nr_hardirqs` when the present run began.
+    pub(super) nr_hardirqs_at_run_start: Word,
     /// Ticks of finished runs, including those of the idle task.
     finished_run_ticks: Word,
     /// Ticks of system time. An interval of system time is added at its end or at a switch.
@@ -66,13 +69,13 @@ pub struct Cpu {
     /// changes `irq_time`.
     pub(super) irq_updates_in_progress: Word,
     /// Number of interrupts nested in the interrupt that `irq_time` measures.
-    pub(super) irq_depth: Word,
+    pub(super) nr_nested_irqs: Word,
     /// Number of hard interrupts.
-    pub(super) irq_count: Word,
+    pub(super) nr_hardirqs: Word,
     /// Time of hard interrupts.
     pub(super) hardirq_time: IrqTime,
     /// Number of hard interrupts nested in the hard interrupt that `hardirq_time` measures.
-    pub(super) hardirq_depth: Word,
+    pub(super) nr_nested_hardirqs: Word,
     /// The running softirq. The low 32 bits hold the softirq's number + 1, or 0 if no softirq is
     /// running. Bit 32 is set if the time of the softirq counts as interrupt time.
     pub(super) running_softirq: Word,
@@ -166,7 +169,7 @@ impl Cpu {
 
     #[inline(always)]
     fn start_run(&self, now: u64) {
-        self.own_ticks_at_mode_start.store_relaxed(0);
+        self.own_ticks_at_system_time_start.store_relaxed(0);
         self.run_start.store_relaxed(now);
         self.start_run_irqs(now);
     }
@@ -177,8 +180,8 @@ impl Cpu {
         self.irq_time_at_run_start
             .0
             .store_relaxed(total.wrapping_shl(1));
-        self.irq_count_at_run_start
-            .store_relaxed(self.irq_count.load_relaxed());
+        self.nr_hardirqs_at_run_start
+            .store_relaxed(self.nr_hardirqs.load_relaxed());
     }
 
     /// Marks the CPU as offline or online. Idle time of an offline CPU is not counted.
@@ -209,12 +212,12 @@ impl Cpu {
     /// Accounts the last run of an offline CPU. No probe accounts the last run, because the kernel
     /// does not report the last switches to the idle task on a CPU that goes offline. Called on
     /// another CPU, after the offline CPU has stopped executing.
-    pub fn account_last_run<V: Values>(&self, last: Option<&Task<V>>, now: u64) {
+    pub fn account_last_run<V: ValueWords>(&self, last: Option<&Task<V>>, now: u64) {
         self.set_offline(true);
         self.begin_switch();
         let bounds = LatencyBounds::default();
-        // Ignore the result, which is true if the next task continues in the mode `KERNEL`: an
-        // offline CPU has no next task.
+        // Ignore the result, which is true if the next task continues in the mode
+        // `KERNEL_UNTIL_USER_MODE`: an offline CPU has no next task.
         let _ = self.switch((last, SwitchReason::Blocked), (None, &bounds), || true, now);
     }
 
@@ -245,11 +248,11 @@ impl Cpu {
     /// Interrupts off. Called after [`begin_switch`](Self::begin_switch), and after
     /// [`Task::begin_switch_in`] of the next task.
     ///
-    /// Returns true if the next task continues in the mode `KERNEL`, for example in a page fault.
-    /// If the result is true, the caller makes sure that [`syscall_exit`](Self::syscall_exit) is
-    /// called when the CPU enters user mode.
+    /// Returns true if the next task continues in the mode `KERNEL_UNTIL_USER_MODE`, for example in
+    /// a page fault. If the result is true, the caller makes sure that
+    /// [`syscall_exit`](Self::syscall_exit) is called when the CPU enters user mode.
     #[inline]
-    pub fn switch<V: Values>(
+    pub fn switch<V: ValueWords>(
         &self,
         prev: (Option<&Task<V>>, SwitchReason),
         next: (Option<&Task<V>>, &LatencyBounds),
@@ -268,7 +271,7 @@ impl Cpu {
     /// before and after each step, and this CPU's `seqcount` before and after the whole switch. A
     /// reader of the words of a running task checks the `seqcount` of the task and that of the CPU.
     #[inline(always)]
-    pub fn switch_fast<V: Values>(
+    pub fn switch_fast<V: ValueWords>(
         &self,
         own: u64,
         (prev, leave): (Option<&Task<V>>, SwitchReason),
@@ -276,7 +279,7 @@ impl Cpu {
         next_idle: impl FnOnce() -> bool,
         now: u64,
     ) -> bool {
-        let (continues_in, system) = self.end_run(own);
+        let (continues_in, system) = self.add_run_to_cpu_sums(own);
         if let Some(task) = prev {
             task.seqcount.write_begin();
             task.switch_out(continues_in, (own, system), leave, now);
@@ -288,21 +291,22 @@ impl Cpu {
             None => USER,
         };
         self.mode.store_relaxed(mode);
-        self.own_ticks_at_mode_start.store_relaxed(0);
+        self.own_ticks_at_system_time_start.store_relaxed(0);
         self.run_start.store_relaxed(now);
         self.seqcount.write_end();
-        mode == KERNEL
+        mode == KERNEL_UNTIL_USER_MODE
     }
 
     /// Adds the time of the run to the sums of the CPU. Returns the mode in which the task
-    /// continues, `USER`, `SYSTEM` or `KERNEL`, and the unfinished system time of the task.
+    /// continues, `USER`, `SYSTEM` or `KERNEL_UNTIL_USER_MODE`, and the unfinished system time of
+    /// the task.
     #[inline(always)]
-    fn end_run(&self, own: u64) -> (u64, u64) {
+    fn add_run_to_cpu_sums(&self, own: u64) -> (u64, u64) {
         add(&self.finished_run_ticks, own);
         match self.mode.load_relaxed() {
             USER => (USER, 0),
-            mode if is_system(mode) => {
-                let called = own.wrapping_sub(self.own_ticks_at_mode_start.load_relaxed());
+            mode if is_system_time_mode(mode) => {
+                let called = own.wrapping_sub(self.own_ticks_at_system_time_start.load_relaxed());
                 add(&self.system, called);
                 (mode, called)
             }
@@ -320,10 +324,10 @@ impl Cpu {
     /// and begins to count the interrupts of the next run. Returns the interrupt time of the ending
     /// run, in ticks.
     #[inline(always)]
-    fn account_irqs<V: Values>(&self, task: Option<&Task<V>>, now: u64) -> u64 {
+    fn account_irqs<V: ValueWords>(&self, task: Option<&Task<V>>, now: u64) -> u64 {
         let interrupts = self.run_time(now, self.irq_time.total(now)).irq_ticks;
-        let count = self.irq_count.load_relaxed();
-        let count = count.wrapping_sub(self.irq_count_at_run_start.load_relaxed());
+        let count = self.nr_hardirqs.load_relaxed();
+        let count = count.wrapping_sub(self.nr_hardirqs_at_run_start.load_relaxed());
         self.start_run_irqs(now);
         if let Some(task) = task {
             task.add(value::INTERRUPTS, interrupts);
@@ -336,10 +340,15 @@ impl Cpu {
     /// not accounted before. `new` is `None` if the task is not accounted any more. `old` gets the
     /// time of the run that ends. Interrupts off. Called after
     /// [`begin_switch`](Self::begin_switch).
-    pub fn replace_task<V: Values>(&self, old: Option<&Task<V>>, new: Option<&Task<V>>, now: u64) {
+    pub fn replace_task<V: ValueWords>(
+        &self,
+        old: Option<&Task<V>>,
+        new: Option<&Task<V>>,
+        now: u64,
+    ) {
         let interrupts = self.account_irqs(old, now);
         let own = self.own_time(now, interrupts);
-        let (_, system) = self.end_run(own);
+        let (_, system) = self.add_run_to_cpu_sums(own);
         if let Some(old) = old {
             old.detach_running(own, system);
         }
@@ -348,21 +357,21 @@ impl Cpu {
             (Some(old), Some(new)) => new.continue_running(&self.number_plus_1, old),
             _ => {}
         }
-        self.own_ticks_at_mode_start.store_relaxed(0);
+        self.own_ticks_at_system_time_start.store_relaxed(0);
         self.run_start.store_relaxed(now);
         self.seqcount.write_end();
     }
 
     /// Records that `task` is already running on this CPU. Interrupts off.
-    pub fn attach_running<V: Values>(&self, task: &Task<V>, now: u64) {
+    pub fn attach_running<V: ValueWords>(&self, task: &Task<V>, now: u64) {
         task.attach_running(&self.number_plus_1, now);
     }
 
     /// Accounts the end of a scheduler call that chose `task`. `other` is true if the scheduler
     /// switched from another task to `task`, and false if `task` continues. Preemption off.
     #[inline(always)]
-    pub fn end_switch<V: Values>(&self, task: &Task<V>, other: bool, now: u64) {
-        let Some(values) = task.group_values() else {
+    pub fn end_schedule_call<V: ValueWords>(&self, task: &Task<V>, other: bool, now: u64) {
+        let Some(values) = task.current_group_values() else {
             return;
         };
         match other {
@@ -390,8 +399,8 @@ impl Cpu {
                 IDLE => {}
                 mode => {
                     busy = busy.wrapping_add(own);
-                    if is_system(mode) {
-                        let since = self.own_ticks_at_mode_start.load_relaxed();
+                    if is_system_time_mode(mode) {
+                        let since = self.own_ticks_at_system_time_start.load_relaxed();
                         system = system.wrapping_add(own.saturating_sub(since));
                     }
                 }
@@ -402,7 +411,7 @@ impl Cpu {
             all[2] = total;
             all[3] = idle;
             all[4] = self.calls.load_relaxed();
-            all[5] = self.irq_count.load_relaxed();
+            all[5] = self.nr_hardirqs.load_relaxed();
             // Pairs with the release fence in `SeqCount::write_begin`.
             fence_acquire();
             self.seqcount.is_consistent(start).then_some(all)

@@ -62,16 +62,16 @@ impl Cpu {
     /// handler of a shared interrupt. Interrupts off.
     #[inline]
     pub fn irq_enter(&self, is_first_of_line: bool, clock: impl Fn() -> u64) {
-        add(&self.irq_count, is_first_of_line.into());
+        add(&self.nr_hardirqs, is_first_of_line.into());
         add(&self.irq_updates_in_progress, 1);
         let now = clock();
         match self.irq_time.is_active() {
-            true => add(&self.irq_depth, 1),
+            true => add(&self.nr_nested_irqs, 1),
             false => toggle_irq_time(&self.irq_time, now),
         }
         self.end_irq_update();
         match self.hardirq_time.is_active() {
-            true => add(&self.hardirq_depth, 1),
+            true => add(&self.nr_nested_hardirqs, 1),
             false => toggle_irq_time(&self.hardirq_time, now),
         }
     }
@@ -85,13 +85,13 @@ impl Cpu {
         }
         add(&self.irq_updates_in_progress, 1);
         let now = clock();
-        match self.hardirq_depth.load_relaxed() {
+        match self.nr_nested_hardirqs.load_relaxed() {
             0 => toggle_irq_time(&self.hardirq_time, now),
-            depth => self.hardirq_depth.store_relaxed(depth.wrapping_sub(1)),
+            nr => self.nr_nested_hardirqs.store_relaxed(nr.wrapping_sub(1)),
         }
-        match self.irq_depth.load_relaxed() {
+        match self.nr_nested_irqs.load_relaxed() {
             0 => toggle_irq_time(&self.irq_time, now),
-            depth => self.irq_depth.store_relaxed(depth.wrapping_sub(1)),
+            nr => self.nr_nested_irqs.store_relaxed(nr.wrapping_sub(1)),
         }
         self.end_irq_update();
     }
@@ -126,7 +126,7 @@ impl Cpu {
     #[inline]
     pub fn softirq_enter(&self, number: usize, own: bool, clock: impl Fn() -> u64) {
         if !own {
-            self.try_toggle_softirq_time(&clock, 0);
+            self.toggle_irq_time_for_softirq(&clock, 0);
         }
         // Bit 32 keeps `!own` for `softirq_exit()`, where `own` could differ: `own` depends on the
         // record of the current task, which may be replaced before the softirq ends.
@@ -161,7 +161,7 @@ impl Cpu {
             self.running_softirq.store_relaxed(0);
         }
         if on >> 32 != 0 {
-            self.try_toggle_softirq_time(&clock, 1);
+            self.toggle_irq_time_for_softirq(&clock, 1);
         }
     }
 
@@ -169,15 +169,15 @@ impl Cpu {
     /// before the change: 0 at the beginning of the interrupt time, 1 at its end. If a hard
     /// interrupt changes `irq_time` during the call, this function does not overwrite the change.
     #[inline(always)]
-    fn try_toggle_softirq_time(&self, clock: &impl Fn() -> u64, on: u64) {
+    fn toggle_irq_time_for_softirq(&self, clock: &impl Fn() -> u64, on: u64) {
         add(&self.irq_updates_in_progress, 1);
         loop {
             let word = self.irq_time.0.load_relaxed();
-            let depth = self.irq_depth.load_relaxed();
+            let nr = self.nr_nested_irqs.load_relaxed();
             if on == 0 && word & 1 != 0 {
-                add(&self.irq_depth, 1);
-            } else if on == 1 && depth != 0 {
-                self.irq_depth.store_relaxed(depth.wrapping_sub(1));
+                add(&self.nr_nested_irqs, 1);
+            } else if on == 1 && nr != 0 {
+                self.nr_nested_irqs.store_relaxed(nr.wrapping_sub(1));
             } else if word & 1 == on
                 && !self
                     .irq_time

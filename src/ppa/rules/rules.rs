@@ -41,7 +41,7 @@ mod task_snapshot;
 mod values;
 
 pub use cpu::Cpu;
-pub use task::{LatencyBounds, Task, Values};
+pub use task::{LatencyBounds, Task, ValueWords};
 pub use task_history::TaskHistory;
 pub use task_snapshot::TaskSnapshot;
 pub use values::{value, SwitchReason, NR_CPU_VALUES, NR_LATENCIES, NR_SIGNALS, NR_VALUES};

@@ -31,7 +31,7 @@ impl SeqCount {
     }
 
     /// Returns true if no write has begun yet.
-    pub(super) fn has_no_writes(&self) -> bool {
+    pub(super) fn was_never_written(&self) -> bool {
         self.begun_writes.load_relaxed() == 0
     }
 

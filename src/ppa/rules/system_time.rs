@@ -3,31 +3,31 @@
 //! The beginning and the end of the system time of the running task.
 //!
 //! System time begins at the tracepoint `sys_enter`, or earlier if seccomp checks the call, and
-//! ends at the tracepoint `sys_exit`. The mode is `KERNEL` in page faults, at the delivery of a
-//! signal, and while a task works in the kernel after `sys_exit`. In the mode `KERNEL`, system time
-//! ends when the CPU enters user mode.
+//! ends at the tracepoint `sys_exit`. The mode is `KERNEL_UNTIL_USER_MODE` in page faults, at the
+//! delivery of a signal, and while a task works in the kernel after `sys_exit`. In the mode
+//! `KERNEL_UNTIL_USER_MODE`, system time ends when the CPU enters user mode.
 
 use super::cpu::Cpu;
-use super::task::{Task, Values};
-use super::values::{add, is_system, value, KERNEL, SYSTEM, USER};
+use super::task::{Task, ValueWords};
+use super::values::{add, is_system_time_mode, value, KERNEL_UNTIL_USER_MODE, SYSTEM, USER};
 use protocols::sync::fence_release;
 
 impl Cpu {
     /// Accounts the beginning of a system call. Context: the task that makes the call, preemption
     /// off.
     #[inline]
-    pub fn syscall_enter<V: Values>(&self, task: Option<&Task<V>>, clock: impl Fn() -> u64) {
+    pub fn syscall_enter<V: ValueWords>(&self, task: Option<&Task<V>>, clock: impl Fn() -> u64) {
         self.begin_mode_update();
         // If seccomp has checked the call, system time has begun already.
-        if !is_system(self.mode.load_relaxed()) {
-            self.own_ticks_at_mode_start
+        if !is_system_time_mode(self.mode.load_relaxed()) {
+            self.own_ticks_at_system_time_start
                 .store_relaxed(self.current_own_time(clock));
         }
-        // Release: a reader that reads this mode also reads this `own_ticks_at_mode_start`, or a
-        // later value. Pairs with the acquire in `stable_mode`.
+        // Release: a reader that reads this mode also reads this `own_ticks_at_system_time_start`,
+        // or a later value. Pairs with the acquire in `stable_mode`.
         self.mode.store_release(SYSTEM);
         add(&self.calls, 1);
-        if let Some(values) = task.and_then(Task::group_values) {
+        if let Some(values) = task.and_then(Task::current_group_values) {
             add(&values[value::CALLS], 1);
         }
         self.end_mode_update();
@@ -49,10 +49,10 @@ impl Cpu {
     #[inline]
     pub fn enter_kernel(&self, clock: impl Fn() -> u64) {
         match self.mode.load_relaxed() {
-            USER => self.begin_system_time(KERNEL, clock),
+            USER => self.begin_system_time(KERNEL_UNTIL_USER_MODE, clock),
             // Change only the mode: the system time that began with the system call continues.
             // Release: pairs with the acquire in `stable_mode`, as in `syscall_enter`.
-            SYSTEM => self.mode.store_release(KERNEL),
+            SYSTEM => self.mode.store_release(KERNEL_UNTIL_USER_MODE),
             _ => {}
         }
     }
@@ -60,7 +60,7 @@ impl Cpu {
     #[inline(always)]
     fn begin_system_time(&self, mode: u64, clock: impl Fn() -> u64) {
         self.begin_mode_update();
-        self.own_ticks_at_mode_start
+        self.own_ticks_at_system_time_start
             .store_relaxed(self.current_own_time(clock));
         // Release: pairs with the acquire in `stable_mode`, as in `syscall_enter`.
         self.mode.store_release(mode);
@@ -75,8 +75,8 @@ impl Cpu {
     /// Accounts the end of system time: at the end of a system call, or when the CPU enters user
     /// mode. Does nothing in the modes `USER` and `IDLE`. Context: the task, preemption off.
     #[inline]
-    pub fn syscall_exit<V: Values>(&self, task: Option<&Task<V>>, clock: impl Fn() -> u64) {
-        if !is_system(self.mode.load_relaxed()) {
+    pub fn syscall_exit<V: ValueWords>(&self, task: Option<&Task<V>>, clock: impl Fn() -> u64) {
+        if !is_system_time_mode(self.mode.load_relaxed()) {
             return;
         }
         self.begin_mode_update();
@@ -84,8 +84,8 @@ impl Cpu {
         // a running task checks the counts of the task's CPU.
         self.seqcount.write_begin();
         let own = self.current_own_time(clock);
-        let called = own.wrapping_sub(self.own_ticks_at_mode_start.load_relaxed());
-        if let Some(values) = task.and_then(Task::group_values) {
+        let called = own.wrapping_sub(self.own_ticks_at_system_time_start.load_relaxed());
+        if let Some(values) = task.and_then(Task::current_group_values) {
             add(&values[value::SYSTEM], called);
         }
         add(&self.system, called);
@@ -119,7 +119,7 @@ impl Cpu {
     pub(super) fn stable_mode(&self) -> Option<u64> {
         let is_quiet = !self.is_updating_mode();
         // Acquire: pairs with the releases in `syscall_enter` and `begin_system_time`, so that
-        // `own_ticks_at_mode_start` belongs to this mode.
+        // `own_ticks_at_system_time_start` belongs to this mode.
         let mode = self.mode.load_acquire();
         is_quiet.then_some(mode)
     }

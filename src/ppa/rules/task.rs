@@ -9,13 +9,14 @@ use core::ops::Deref;
 
 use super::seqcount::SeqCount;
 use super::values::{
-    add, value, SwitchReason, KERNEL, NR_LATENCIES, NR_SIGNALS, NR_VALUES, SYSTEM, USER,
+    add, value, SwitchReason, KERNEL_UNTIL_USER_MODE, NR_LATENCIES, NR_SIGNALS, NR_VALUES, SYSTEM,
+    USER,
 };
 use protocols::sync::Word;
 
 /// Memory for values: [`NR_VALUES`] words for each group of CPUs.
-pub trait Values: Deref<Target = [Word]> {}
-impl<T: Deref<Target = [Word]>> Values for T {}
+pub trait ValueWords: Deref<Target = [Word]> {}
+impl<T: Deref<Target = [Word]>> ValueWords for T {}
 
 /// The upper bounds, in ticks, of the histogram classes of wakeup latencies. The last class has no
 /// upper bound.
@@ -60,21 +61,22 @@ pub struct Task<V> {
     pub(super) running_cpu_plus_1: Word,
     /// Number + 1 of the CPU that ran the task last.
     pub(super) last_cpu_plus_1: Word,
-    /// The mode in which the task continues when it is switched in: `USER`, `SYSTEM` or `KERNEL`.
+    /// The mode in which the task continues when it is switched in: `USER`, `SYSTEM` or
+    /// `KERNEL_UNTIL_USER_MODE`.
     mode: Word,
     /// Time at which the task began to wait for a CPU, combined with the reason by [`stamp`]; 0 if
     /// the task does not wait.
     pub(super) wait_start: Word,
     /// Ticks that the task waited for a CPU after it was preempted or its time slice was over.
-    pub(super) runq_wait_ticks: Word,
+    pub(super) involuntary_wait_ticks: Word,
     /// Time at which the accounting of the task began.
-    pub(super) began: Word,
+    pub(super) accounting_start: Word,
     /// Time at which the accounting of the task ended; 0 while the task is accounted.
-    pub(super) ended: Word,
+    pub(super) accounting_end: Word,
     /// Number of CPUs per group. A task has separate values for each group of CPUs.
     pub(super) cpus_per_group: NonZeroU32,
     /// The number of the task's present group of CPUs, multiplied by [`NR_VALUES`].
-    pub(super) group_values_start: Word,
+    pub(super) group_values_word_offset: Word,
     /// Nonzero while wakeup latencies are counted in the histogram.
     latency_hist: Word,
     pub(super) latencies: [Word; NR_LATENCIES],
@@ -121,7 +123,7 @@ fn zero_for_negative_difference() -> u64 {
     0
 }
 
-impl<V: Values> Task<V> {
+impl<V: ValueWords> Task<V> {
     /// Creates the accounting state of a task. `other_group_values` has [`NR_VALUES`] zeros for
     /// each group of `scaling` CPUs except the first.
     pub fn new(other_group_values: V, scaling: u32) -> Self {
@@ -131,11 +133,11 @@ impl<V: Values> Task<V> {
             last_cpu_plus_1: Word::new(0),
             mode: Word::new(USER),
             wait_start: Word::new(0),
-            runq_wait_ticks: Word::new(0),
-            began: Word::new(0),
-            ended: Word::new(0),
+            involuntary_wait_ticks: Word::new(0),
+            accounting_start: Word::new(0),
+            accounting_end: Word::new(0),
             cpus_per_group: NonZeroU32::new(scaling).unwrap_or(NonZeroU32::MIN),
-            group_values_start: Word::new(0),
+            group_values_word_offset: Word::new(0),
             latency_hist: Word::new(0),
             latencies: from_fn(|_| Word::new(0)),
             signals: from_fn(|_| Word::new(0)),
@@ -150,22 +152,23 @@ impl<V: Values> Task<V> {
     pub fn begin(&self, calling: bool, told_apart: bool, now: u64) {
         self.mode.store_relaxed(if calling { SYSTEM } else { USER });
         self.latency_hist.store_relaxed(told_apart.into());
-        self.began.store_relaxed(now);
+        self.accounting_start.store_relaxed(now);
     }
 
     /// Records that the task is in a system call, or in kernel work after the end of a system call.
     /// Does nothing if the task is running.
-    pub fn set_in_syscall(&self) {
+    pub fn mark_in_kernel_unless_running(&self) {
         if self.running_cpu_plus_1.load_relaxed() == 0 {
-            // Store `KERNEL`, not `SYSTEM`: the call may have ended before accounting began.
-            self.mode.store_relaxed(KERNEL);
+            // Store `KERNEL_UNTIL_USER_MODE`, not `SYSTEM`: the call may have ended before
+            // accounting began.
+            self.mode.store_relaxed(KERNEL_UNTIL_USER_MODE);
         }
     }
 
     /// Returns the values for the group of the CPU on which the task runs or ran last.
     #[inline(always)]
-    pub(super) fn group_values(&self) -> Option<&[Word; NR_VALUES]> {
-        match self.group_values_start.load_relaxed() {
+    pub(super) fn current_group_values(&self) -> Option<&[Word; NR_VALUES]> {
+        match self.group_values_word_offset.load_relaxed() {
             0 => Some(&self.first_group_values),
             base => {
                 let end = base as usize;
@@ -186,7 +189,10 @@ impl<V: Values> Task<V> {
     /// of the CPU's `seqcount`.
     #[inline(always)]
     pub(super) fn add(&self, index: usize, more: u64) {
-        if let Some(word) = self.group_values().and_then(|values| values.get(index)) {
+        if let Some(word) = self
+            .current_group_values()
+            .and_then(|values| values.get(index))
+        {
             self.seqcount.write_begin();
             add(word, more);
             self.seqcount.write_end();
@@ -209,22 +215,22 @@ impl<V: Values> Task<V> {
         self.last_cpu_plus_1.store_relaxed(number);
         let group = (number as u32).wrapping_sub(1) / self.cpus_per_group;
         let base = group.wrapping_mul(NR_VALUES as u32);
-        self.group_values_start.store_relaxed(base.into());
+        self.group_values_word_offset.store_relaxed(base.into());
     }
 
     /// Returns the time at which the accounting of the task began.
     pub fn began(&self) -> u64 {
-        self.began.load_relaxed()
+        self.accounting_start.load_relaxed()
     }
 
     /// Returns the ticks from the beginning of the task's accounting to its end, or to `now` if it
     /// has not ended.
     pub(super) fn counted_ticks(&self, now: u64) -> u64 {
-        let end = match self.ended.load_relaxed() {
+        let end = match self.accounting_end.load_relaxed() {
             0 => now,
             ended => ended,
         };
-        end.saturating_sub(self.began.load_relaxed())
+        end.saturating_sub(self.accounting_start.load_relaxed())
     }
 
     /// Copies the last CPU, the mode and `wait_start` from `old`, the record that `self` will
@@ -251,11 +257,12 @@ impl<V: Values> Task<V> {
     /// and `wait_start` is not copied.
     pub fn recopy_wait_start(&self, copied: u64, old: &Self) {
         let since = old.wait_start.load_relaxed();
-        if since == copied || !self.seqcount.has_no_writes() {
+        if since == copied || !self.seqcount.was_never_written() {
             return;
         }
         // The task may be switched in at the same time, which ends its wait.
-        if self.wait_start.try_cmpxchg_release(copied, since) && !self.seqcount.has_no_writes() {
+        if self.wait_start.try_cmpxchg_release(copied, since) && !self.seqcount.was_never_written()
+        {
             self.wait_start.try_cmpxchg_release(since, 0);
         }
     }
@@ -266,7 +273,7 @@ impl<V: Values> Task<V> {
         self.seqcount.write_begin();
         self.set_cpu(cpu);
         self.wait_start.store_relaxed(0);
-        self.began.store_relaxed(now);
+        self.accounting_start.store_relaxed(now);
         self.seqcount.write_end();
     }
 
@@ -285,7 +292,7 @@ impl<V: Values> Task<V> {
     pub(super) fn detach_running(&self, own: u64, system: u64) {
         self.seqcount.write_begin();
         self.running_cpu_plus_1.store_relaxed(0);
-        if let Some(values) = self.group_values() {
+        if let Some(values) = self.current_group_values() {
             add(&values[value::SCHED], own);
             add(&values[value::SYSTEM], system);
         }
@@ -306,7 +313,7 @@ impl<V: Values> Task<V> {
     ) {
         self.mode.store_relaxed(mode);
         self.running_cpu_plus_1.store_relaxed(0);
-        if let Some(values) = self.group_values() {
+        if let Some(values) = self.current_group_values() {
             add(&values[value::SCHED], own);
             add(&values[value::SYSTEM], system);
             let why = match leave {
@@ -331,7 +338,7 @@ impl<V: Values> Task<V> {
 
     /// Accounts the switch to the task, on the CPU whose number plus 1 is in `cpu`. The word `cpu`
     /// is read late, so that its value occupies no register until it is needed. Returns the mode in
-    /// which the task continues: `USER`, `SYSTEM` or `KERNEL`. Called after
+    /// which the task continues: `USER`, `SYSTEM` or `KERNEL_UNTIL_USER_MODE`. Called after
     /// [`begin_switch_in`](Self::begin_switch_in).
     #[inline(always)]
     pub(super) fn switch_in(&self, cpu: &Word, bounds: &LatencyBounds, now: u64) -> u64 {
@@ -340,7 +347,7 @@ impl<V: Values> Task<V> {
         let since = self.wait_start.load_relaxed();
         if since & WAIT_REASON_MAYBE_WOKEN != 0 {
             let latency = ticks_since(now, since);
-            if let Some(values) = self.group_values() {
+            if let Some(values) = self.current_group_values() {
                 add(&values[value::LATENCY], latency);
             }
             if self.latency_hist.load_relaxed() != 0 {
@@ -349,7 +356,7 @@ impl<V: Values> Task<V> {
                 }
             }
         } else if since != 0 {
-            add(&self.runq_wait_ticks, ticks_since(now, since));
+            add(&self.involuntary_wait_ticks, ticks_since(now, since));
         }
         self.wait_start.store_relaxed(0);
         self.set_cpu(cpu);
@@ -383,7 +390,7 @@ impl<V: Values> Task<V> {
     /// Ends the accounting of the task.
     #[inline]
     pub fn end(&self, now: u64) {
-        self.ended.store_relaxed(now);
+        self.accounting_end.store_relaxed(now);
     }
 
     /// Returns how often a signal was delivered to the task.

@@ -7,7 +7,7 @@
 use core::array::from_fn;
 use core::num::NonZeroU32;
 
-use super::task::{Task, Values};
+use super::task::{Task, ValueWords};
 use super::task_snapshot::{add_all, TaskSnapshot};
 use super::values::{add, NR_LATENCIES, NR_SIGNALS, NR_VALUES};
 use protocols::sync::Word;
@@ -15,7 +15,7 @@ use protocols::sync::Word;
 /// The sums of the earlier records of a task. The words are written once, by
 /// [`add_record`](Self::add_record), while the caller excludes readers.
 pub struct TaskHistory<V> {
-    runq_wait_ticks: Word,
+    involuntary_wait_ticks: Word,
     /// Ticks during which the task was accounted.
     counted_ticks: Word,
     latencies: [Word; NR_LATENCIES],
@@ -25,11 +25,11 @@ pub struct TaskHistory<V> {
     values: V,
 }
 
-impl<V: Values> TaskHistory<V> {
+impl<V: ValueWords> TaskHistory<V> {
     /// Creates an empty history. `values` has [`NR_VALUES`] zeros for each group of `scaling` CPUs.
     pub fn new(values: V, scaling: u32) -> Self {
         Self {
-            runq_wait_ticks: Word::new(0),
+            involuntary_wait_ticks: Word::new(0),
             counted_ticks: Word::new(0),
             latencies: from_fn(|_| Word::new(0)),
             signals: from_fn(|_| Word::new(0)),
@@ -45,13 +45,19 @@ impl<V: Values> TaskHistory<V> {
     /// a group of the record are added to one group of the history: the group that contains the
     /// first CPU of the record's group.
     pub fn add_record(&self, record: &Task<V>, older: Option<&Self>) {
-        add(&self.runq_wait_ticks, record.runq_wait_ticks.load_relaxed());
+        add(
+            &self.involuntary_wait_ticks,
+            record.involuntary_wait_ticks.load_relaxed(),
+        );
         add(&self.counted_ticks, record.counted_ticks(0));
         add_words(&self.latencies, &record.latencies);
         add_words(&self.signals, &record.signals);
         self.add_values_of_groups(record.all_group_values(), record.cpus_per_group);
         if let Some(older) = older {
-            add(&self.runq_wait_ticks, older.runq_wait_ticks.load_relaxed());
+            add(
+                &self.involuntary_wait_ticks,
+                older.involuntary_wait_ticks.load_relaxed(),
+            );
             add(&self.counted_ticks, older.counted_ticks.load_relaxed());
             add_words(&self.latencies, &older.latencies);
             add_words(&self.signals, &older.signals);
@@ -78,9 +84,9 @@ impl<V: Values> TaskHistory<V> {
 
     /// Adds the history to the values that were read from the present record of the task.
     pub fn add_to_snapshot(&self, read: &mut TaskSnapshot, groups: &mut [[u64; NR_VALUES]]) {
-        read.runq_wait_ticks = read
-            .runq_wait_ticks
-            .wrapping_add(self.runq_wait_ticks.load_relaxed());
+        read.involuntary_wait_ticks = read
+            .involuntary_wait_ticks
+            .wrapping_add(self.involuntary_wait_ticks.load_relaxed());
         read.counted_ticks = read
             .counted_ticks
             .wrapping_add(self.counted_ticks.load_relaxed());

@@ -7,9 +7,9 @@ use core::array::from_fn;
 use super::cpu::Cpu;
 use super::seqcount::retry_read;
 use super::task::{
-    ticks_since, Task, Values, WAIT_REASON_MASK, WAIT_REASON_RUNNABLE, WAIT_REASON_WOKEN,
+    ticks_since, Task, ValueWords, WAIT_REASON_MASK, WAIT_REASON_RUNNABLE, WAIT_REASON_WOKEN,
 };
-use super::values::{is_system, value, NR_LATENCIES, NR_VALUES};
+use super::values::{is_system_time_mode, value, NR_LATENCIES, NR_VALUES};
 use protocols::sync::{fence_acquire, Word};
 
 pub(super) fn add_all(sums: &mut [u64; NR_VALUES], more: &[u64; NR_VALUES]) {
@@ -24,7 +24,7 @@ pub struct TaskSnapshot {
     /// The values of the task. Each value is the sum over all groups of CPUs.
     pub values: [u64; NR_VALUES],
     /// Ticks that the task waited for a CPU after it was preempted or its time slice was over.
-    pub runq_wait_ticks: u64,
+    pub involuntary_wait_ticks: u64,
     /// Ticks from the beginning to the end of the task's accounting, or until now if the accounting
     /// has not ended.
     pub counted_ticks: u64,
@@ -52,7 +52,7 @@ impl TaskSnapshot {
     }
 }
 
-impl<V: Values> Task<V> {
+impl<V: ValueWords> Task<V> {
     /// Returns the values of the task up to now. Runs on any CPU. `cpu` returns the [`Cpu`] with a
     /// given number. Returns `None` if a writer is changing the values.
     pub fn read<'a>(
@@ -97,7 +97,7 @@ impl<V: Values> Task<V> {
         more: &[u64; NR_VALUES],
     ) {
         add_all(&mut read.values, more);
-        let group = self.group_values_start.load_relaxed() as usize / NR_VALUES;
+        let group = self.group_values_word_offset.load_relaxed() as usize / NR_VALUES;
         if let Some(values) = apart.get_mut(group) {
             add_all(values, more);
         }
@@ -116,7 +116,7 @@ impl<V: Values> Task<V> {
         };
         let mut read = TaskSnapshot {
             values: [0; NR_VALUES],
-            runq_wait_ticks: self.runq_wait_ticks.load_relaxed(),
+            involuntary_wait_ticks: self.involuntary_wait_ticks.load_relaxed(),
             counted_ticks: 0,
             latencies: [0; NR_LATENCIES],
             cpu: (self.last_cpu_plus_1.load_relaxed() as u32).saturating_sub(1),
@@ -138,19 +138,19 @@ impl<V: Values> Task<V> {
             let mut more = [0u64; NR_VALUES];
             let turn = cpu.run_time(now, total);
             more[value::SCHED] = turn.own_ticks;
-            if is_system(cpu.stable_mode()?) {
+            if is_system_time_mode(cpu.stable_mode()?) {
                 more[value::SYSTEM] = turn
                     .own_ticks
-                    .saturating_sub(cpu.own_ticks_at_mode_start.load_relaxed());
+                    .saturating_sub(cpu.own_ticks_at_system_time_start.load_relaxed());
             }
             more[value::INTERRUPTS] = turn.irq_ticks;
-            let count = cpu.irq_count.load_relaxed();
+            let count = cpu.nr_hardirqs.load_relaxed();
             more[value::INTERRUPT_COUNT] =
-                count.wrapping_sub(cpu.irq_count_at_run_start.load_relaxed());
+                count.wrapping_sub(cpu.nr_hardirqs_at_run_start.load_relaxed());
             self.add_run_or_wait_in_progress(&mut read, apart, &more);
         }
         // A task that does not run and has not ended may be waiting for a CPU.
-        if on == 0 && self.ended.load_relaxed() == 0 {
+        if on == 0 && self.accounting_end.load_relaxed() == 0 {
             let since = self.wait_start.load_relaxed();
             let waits = ticks_since(now, since);
             match since & WAIT_REASON_MASK {
@@ -160,7 +160,7 @@ impl<V: Values> Task<V> {
                     self.add_run_or_wait_in_progress(&mut read, apart, &more);
                 }
                 WAIT_REASON_RUNNABLE => {
-                    read.runq_wait_ticks = read.runq_wait_ticks.wrapping_add(waits)
+                    read.involuntary_wait_ticks = read.involuntary_wait_ticks.wrapping_add(waits)
                 }
                 _ => {}
             }

@@ -53,10 +53,11 @@ pub(super) const SYSTEM: u64 = 1;
 pub(super) const IDLE: u64 = 2;
 /// The CPU works in the kernel for a task that will enter user mode when the work is done: after
 /// the end of a system call, in a page fault, or to deliver a signal.
-pub(super) const KERNEL: u64 = 3;
+pub(super) const KERNEL_UNTIL_USER_MODE: u64 = 3;
 
-/// Returns true if `mode` is `SYSTEM` or `KERNEL`, the modes of system time, which have bit 0 set.
+/// Returns true if `mode` is `SYSTEM` or `KERNEL_UNTIL_USER_MODE`, the modes of system time, which
+/// have bit 0 set.
 #[inline(always)]
-pub(super) fn is_system(mode: u64) -> bool {
+pub(super) fn is_system_time_mode(mode: u64) -> bool {
     mode & SYSTEM != 0
 }

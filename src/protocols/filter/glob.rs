@@ -170,7 +170,7 @@ fn read_class_byte<S: FilterMemory + ?Sized>(source: &S, at: usize, to: usize) -
 
 /// Returns true if a glob in `list` matches the text. Single blanks separate the globs. An empty
 /// list matches every name except the names of kernel events.
-pub fn matches_any_glob(list: &[u8], text: &[u8]) -> bool {
+pub fn matches_any_glob_or_default(list: &[u8], text: &[u8]) -> bool {
     if list.is_empty() {
         return !text.starts_with(b"kernel:");
     }

@@ -15,7 +15,7 @@
 #include <pthread.h>
 
 #define CALLS	1000
-/* More than MAX_ENDED_RECORDS in src/ppa/state.rs. */
+/* More than MAX_ENDED_RECORDS_PER_LIST in src/ppa/state.rs. */
 #define TASKS	(16384 + 200)
 
 /* Traces 1,000 calls of getppid() into a buffer that is too small for all events. */

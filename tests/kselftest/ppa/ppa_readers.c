@@ -15,7 +15,7 @@
 
 #define NR_CHILDREN	20
 #define MAX_TASKS	20000
-/* MAX_ENDED_RECORDS in src/ppa/state.rs. */
+/* MAX_ENDED_RECORDS_PER_LIST in src/ppa/state.rs. */
 #define MAX_ENDED	16384
 
 static struct ppa_task *tasks;

@@ -123,13 +123,13 @@ pub enum BarMeasurement {
     /// The costs of pairs of operations in every guest. The cost of a pair is the cost of the first
     /// operation minus the cost of the second operation. If the name of the second operation is
     /// empty, the cost of the pair is the cost of the first operation.
-    Costs(&'static [(&'static str, &'static str)], CostsShownInReport),
+    Costs(&'static [(&'static str, &'static str)], ReportCostSelection),
     /// The number of instructions of an update of a group of counters.
     GroupUpdate,
 }
 
 /// Selects which of the measured costs the report shows next to a limit on these costs.
-pub enum CostsShownInReport {
+pub enum ReportCostSelection {
     /// Shows the cost in each guest, with this number of decimals.
     Guests(usize),
     /// Shows the costs in all guests. A cost that is equal in several guests is shown once.
@@ -139,7 +139,7 @@ pub enum CostsShownInReport {
 }
 
 use BarMeasurement::{Costs, GroupUpdate, Ratio};
-use CostsShownInReport::{All, First, Guests};
+use ReportCostSelection::{All, First, Guests};
 
 /// A limit on measurements.
 pub struct Bar {
@@ -188,7 +188,7 @@ pub const BARS: &[Bar] = &[
     bar("an event of a program, u32 + u64 and the time, against LTTng-UST", ">= 6x faster",
         Ratio("lttng_event", 1), |c| in_each_guest(c, |c| c[0] >= 6.0)),
     bar("reading 1,000 counters, per value, by CPUs", "<= 3.5 instructions, flat",
-        Costs(&[("snapshot", "")], Guests(2)), is_read_cost_flat),
+        Costs(&[("snapshot", "")], Guests(2)), is_read_cost_low_and_flat),
     bar("perf_counter_add, inline, C", "exactly 1 instruction",
         Costs(&[("inline_add", "")], All), |c| in_each_guest(c, |c| c[0] == 1.0)),
     bar("perf_counter_add, inline, Rust", "exactly 1 instruction",
@@ -259,7 +259,7 @@ fn is_first_operation_cheapest(costs: &[Vec<f64>]) -> bool {
 
 /// Returns true if reading a value costs at most [`MAX_INSTRUCTIONS_PER_READ_VALUE`] at every
 /// number of CPUs, and grows by at most the factor [`MAX_READ_COST_GROWTH_FACTOR`].
-fn is_read_cost_flat(costs: &[Vec<f64>]) -> bool {
+fn is_read_cost_low_and_flat(costs: &[Vec<f64>]) -> bool {
     let least = costs.iter().map(|c| c[0]).fold(f64::INFINITY, f64::min);
     let most = least.max(costs[0][0]) * MAX_READ_COST_GROWTH_FACTOR;
     in_each_guest(costs, |c| {
@@ -302,7 +302,7 @@ impl Bar {
         &self,
         results: &Results,
         pairs: &[(&str, &str)],
-        shown: &CostsShownInReport,
+        shown: &ReportCostSelection,
     ) -> Result<(String, bool), String> {
         let costs_in_guest = |cpus: u32| -> Option<Vec<f64>> {
             let of = |name: &str| Some(results.find_count(name, cpus)?.instructions_per_value());

@@ -17,7 +17,7 @@ use crate::events::{EventLoop, SimulatedKernel};
 use crate::operations::{GuestStage, OperationRunner, OPERATIONS};
 use crate::peers::{read_cpu_count, PerfEvent, PerfGroup, ProcFile, INSTRUCTIONS_EVENT};
 use crate::record::{
-    print_property, print_record, Failure, InstructionCount, PerfAddTimes, Record,
+    print_property, print_record, Failure, InstanceAddTicks, InstructionCount, Record,
 };
 use crate::sample;
 use crate::switch::{start_counting_context, AlternatingSets, PingPong, COUNTERS_PER_THREAD};
@@ -199,10 +199,10 @@ impl Guest {
     /// the part of the cost of a sample that is spent in the handler of the overflow interrupt.
     pub fn measure_samples<T>(&self, sampled: fn() -> io::Result<T>) -> io::Result<()> {
         let _sampled = sampled()?;
-        let _ = read_shortest_nmi();
+        let _ = take_shortest_nmi();
         let measured = self.measure_infallible_operation(sample::run_sampling_periods);
         let handler = format!("{}_handler", self.operation_name);
-        match read_shortest_nmi() {
+        match take_shortest_nmi() {
             Ok(nmi) => self.print_instruction_count(&handler, nmi),
             Err(error) => self.print_failure(&handler, &error),
         }
@@ -346,15 +346,15 @@ impl Guest {
             ..*self
         };
         let measured = (tool.start)(job).and_then(|_observes| guest.measure_kernel_operation(job));
-        wait_until_perf_is_unused();
+        sleep_until_perf_hooks_are_off();
         measured
     }
 
-    fn print_perf_add_times(&self) -> io::Result<()> {
+    fn print_instance_add_ticks(&self) -> io::Result<()> {
         for line in std::fs::read_to_string("/proc/bench_add")?.lines() {
             let mut words = line.split(' ');
             let from = words.next().and_then(|word| word.parse().ok());
-            print_record(&Record::Adds(PerfAddTimes {
+            print_record(&Record::Adds(InstanceAddTicks {
                 cpus: self.cpus,
                 from: from.unwrap_or(0),
                 ticks: words.filter_map(|word| word.parse().ok()).collect(),
@@ -397,9 +397,9 @@ fn make_handler_instruction_count(ticks: u64, agree: u32) -> InstructionCount {
 
 fn measure_one_event_set_switch<T: AlternatingSets>(turns: &mut T) -> io::Result<InstructionCount> {
     let before = turns.read_set_counts()?;
-    read_timer_callbacks()?;
+    take_timer_callbacks()?;
     run_nop_rounds(NOP_ROUNDS_DURING_SET_SWITCHES);
-    let callback = read_timer_callbacks()?
+    let callback = take_timer_callbacks()?
         .into_iter()
         .find(|callback| {
             callback
@@ -425,7 +425,7 @@ fn measure_one_event_set_switch<T: AlternatingSets>(turns: &mut T) -> io::Result
 /// after the last perf event is closed, the kernel still checks for perf events at each context
 /// switch, and the next operation would include the cost of the checks. The wait is cheap, because
 /// the guest's clock skips idle time.
-fn wait_until_perf_is_unused() {
+fn sleep_until_perf_hooks_are_off() {
     sleep(Duration::from_secs(2));
 }
 
@@ -438,7 +438,7 @@ fn wait_until_probes_are_detached() {
 
 /// Returns the length of the shortest NMI since the last call of this function, with the number of
 /// NMIs of this length. bench.ko records both numbers.
-fn read_shortest_nmi() -> io::Result<InstructionCount> {
+fn take_shortest_nmi() -> io::Result<InstructionCount> {
     let text = std::fs::read_to_string("/proc/bench_nmi")?;
     let mut words = text.split_whitespace().map(str::parse);
     match (words.next(), words.next()) {
@@ -462,7 +462,7 @@ struct TimerCallbacks {
 }
 
 /// Returns the timer callbacks that ran on this CPU since the last call of this function.
-fn read_timer_callbacks() -> io::Result<Vec<TimerCallbacks>> {
+fn take_timer_callbacks() -> io::Result<Vec<TimerCallbacks>> {
     let text = std::fs::read_to_string("/proc/bench_timers")?;
     let callback = |line| {
         parse_timer_callback_line(line).ok_or_else(|| {
@@ -532,14 +532,14 @@ pub fn measure_all_operations(adds: bool, late: u32) -> io::Result<()> {
     guest.measure_operations_of_stage(GuestStage::ContextSwitch);
     wait_until_probes_are_detached();
     guest.measure_operations_of_stage(GuestStage::PerfSwitch);
-    wait_until_perf_is_unused();
+    sleep_until_perf_hooks_are_off();
     wait_until_probes_are_detached();
     guest.measure_operations_of_stage(GuestStage::Tools);
     guest.measure_operations_of_stage(GuestStage::PerfGroups);
     guest.measure_operations_of_stage(GuestStage::PerfSample);
     guest.measure_operations_of_stage(GuestStage::Last);
     if adds {
-        if let Err(error) = guest.print_perf_add_times() {
+        if let Err(error) = guest.print_instance_add_ticks() {
             guest.print_failure("perf_add", &error);
         }
     }

@@ -37,23 +37,25 @@ const UPDATES_PER_COUNTER: usize = 64;
 /// One side of a comparison: the code to measure, and the number of values that one execution of
 /// the code reads or writes.
 struct ComparedSide<'a> {
-    values_per_run: f64,
+    values_per_execution: f64,
     run: &'a mut dyn FnMut() -> io::Result<()>,
     /// Number of times that one timed loop executes the code.
-    runs_per_loop: u32,
+    executions_per_loop: u32,
 }
 
 impl<'a> ComparedSide<'a> {
     fn new(values: usize, run: &'a mut dyn FnMut() -> io::Result<()>) -> io::Result<Self> {
         let mut side = Self {
-            values_per_run: values as f64,
+            values_per_execution: values as f64,
             run,
-            runs_per_loop: 1,
+            executions_per_loop: 1,
         };
-        while side.time_ns_per_value()? * f64::from(side.runs_per_loop) * side.values_per_run
+        while side.time_ns_per_value()?
+            * f64::from(side.executions_per_loop)
+            * side.values_per_execution
             < TIMED_LOOP_NS
         {
-            side.runs_per_loop *= 2;
+            side.executions_per_loop *= 2;
         }
         Ok(side)
     }
@@ -62,10 +64,12 @@ impl<'a> ComparedSide<'a> {
     /// per value.
     fn time_ns_per_value(&mut self) -> io::Result<f64> {
         let start = Instant::now();
-        for _ in 0..self.runs_per_loop {
+        for _ in 0..self.executions_per_loop {
             (self.run)()?;
         }
-        Ok(start.elapsed().as_nanos() as f64 / f64::from(self.runs_per_loop) / self.values_per_run)
+        Ok(start.elapsed().as_nanos() as f64
+            / f64::from(self.executions_per_loop)
+            / self.values_per_execution)
     }
 }
 
@@ -110,12 +114,12 @@ impl SimulatedPageReader {
                 .add_counter(&format!("bench/c{n:05}"))
                 .map_err(|e| io::Error::other(e.explanation()))?;
             for cpu in 0..nr_cpus {
-                fake.cpu(cpu).adjust(instance, i64::from(n * cpu));
+                fake.cpu(cpu).adjust_if_live(instance, i64::from(n * cpu));
             }
         }
         let mut counters = Counters::open_path(path).map_err(convert_to_io_error)?;
         let selection = counters
-            .select(&InstancePattern::all())
+            .select(&InstancePattern::all_live())
             .map_err(convert_to_io_error)?;
         let mut values = Vec::new();
         counters
@@ -233,7 +237,7 @@ pub fn compare_checked_with_plain_read(nr_cpus: u32) -> io::Result<TimeRatio> {
 }
 
 /// Compares the plain update of 16 counters with another instruction sequence.
-pub fn compare_counter_updates(other: impl Fn(&mut CounterCacheLines)) -> io::Result<TimeRatio> {
+pub fn compare_plain_update_with(other: impl Fn(&mut CounterCacheLines)) -> io::Result<TimeRatio> {
     let lines = std::cell::RefCell::new(CounterCacheLines::new()?);
     let ratio = compare_sides(
         ComparedSide::new(16 * UPDATES_PER_COUNTER, &mut || {

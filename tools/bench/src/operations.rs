@@ -16,7 +16,7 @@ use crate::events::{
 };
 use crate::guest::Guest;
 use crate::host::{
-    compare_checked_with_plain_read, compare_counter_updates, compare_loads_with_perf_read,
+    compare_checked_with_plain_read, compare_loads_with_perf_read, compare_plain_update_with,
     compare_with_bpf_batch, compare_with_bpf_lookup, compare_with_perf_read, compare_with_vmstat,
     PERF_GROUP_EVENTS,
 };
@@ -286,9 +286,9 @@ pub const OPERATIONS: &[Operation] = &[
     row("flag_check_64", "snapshot of 64 CPUs: with the check, against plain loads",
         Host(|| compare_checked_with_plain_read(64))),
     row("write_flagged", "writing: flag, add, flag (as perf_adjust), against one add",
-        Host(|| compare_counter_updates(CounterCacheLines::add_with_seqflag_to_each_line))),
+        Host(|| compare_plain_update_with(CounterCacheLines::add_with_seqflag_to_each_line))),
     row("write_locked", "writing: lock add (a shared counter), against one add",
-        Host(|| compare_counter_updates(CounterCacheLines::add_locked_to_each_line))),
+        Host(|| compare_plain_update_with(CounterCacheLines::add_locked_to_each_line))),
 ];
 
 fn start_thread_context() -> io::Result<PerfmonContext> {

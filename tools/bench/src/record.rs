@@ -22,7 +22,7 @@ pub enum Record {
     /// The instructions of an operation in a guest.
     Count(InstructionCount),
     /// Single calls of perf_add().
-    Adds(PerfAddTimes),
+    Adds(InstanceAddTicks),
     /// A comparison of the times of two implementations on this machine.
     Ratio(TimeRatio),
     /// The result of a test of the machine code.
@@ -107,7 +107,7 @@ impl InstructionCount {
 
 /// The ticks of single calls of perf_add().
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PerfAddTimes {
+pub struct InstanceAddTicks {
     /// Number of CPUs online in the guest.
     pub cpus: u32,
     /// Number of the instance that the first call added.
@@ -120,7 +120,7 @@ pub struct PerfAddTimes {
     pub why_not: Option<String>,
 }
 
-impl PerfAddTimes {
+impl InstanceAddTicks {
     /// Returns the median ticks of a call.
     pub fn median_ticks(&self) -> u64 {
         let mut ticks = self.ticks.clone();

@@ -67,7 +67,7 @@ pub fn to_json(results: &Results, bars: &[CheckedBar]) -> Result<String, serde_j
             })
         }),
         adds: to_json_with_derived_fields(
-            &results.perf_add_times,
+            &results.instance_add_ticks,
             |a| json!({"median": a.median_ticks(), "counts": a.why_not.is_none()}),
         ),
         ratios: to_json_with_derived_fields(&results.ratios, |r| {
@@ -130,7 +130,7 @@ fn make_table_row(cells: &[&str]) -> Vec<String> {
 
 /// Formats a number without decimals if it is an integer or at least 100, and otherwise with two
 /// decimals.
-fn format_significant_digits(n: f64) -> String {
+fn format_at_most_two_decimals(n: f64) -> String {
     match n {
         _ if n == n.trunc() => format!("{n}"),
         _ if n < 100.0 => format!("{n:.2}"),
@@ -152,7 +152,7 @@ fn write_invalid_rows(out: &mut String, results: &Results) {
         let what = format!("{} at {}", count.operation, format_cpus(count.cpus));
         (what, count.why_not.as_deref())
     });
-    let adds = results.perf_add_times.iter().map(|adds| {
+    let adds = results.instance_add_ticks.iter().map(|adds| {
         let cpus = format_cpus(adds.cpus);
         let what = format!("perf_add() from {} at {cpus}", adds.from);
         (what, adds.why_not.as_deref())
@@ -195,7 +195,7 @@ fn write_instruction_table(out: &mut String, results: &Results, unit: ResultUnit
                 } else {
                     count.instructions()
                 };
-                parenthesize_if_invalid(format_significant_digits(each), count.why_not.as_ref())
+                parenthesize_if_invalid(format_at_most_two_decimals(each), count.why_not.as_ref())
             }
             None => "-".into(),
         };
@@ -232,7 +232,7 @@ pub fn format_report(results: &Results, bars: &[CheckedBar]) -> String {
             write_instruction_table(&mut out, results, unit, per_value);
         }
     }
-    if !results.perf_add_times.is_empty() {
+    if !results.instance_add_ticks.is_empty() {
         out.push_str("\nInstructions of one perf_add(), median and least of 41:\n\n");
         let mut rows = vec![make_table_row(&[
             "from instance",
@@ -240,7 +240,7 @@ pub fn format_report(results: &Results, bars: &[CheckedBar]) -> String {
             "median",
             "least",
         ])];
-        for adds in &results.perf_add_times {
+        for adds in &results.instance_add_ticks {
             let cell = |n: u64| parenthesize_if_invalid(n.to_string(), adds.why_not.as_ref());
             rows.push(make_table_row(&[
                 &adds.from.to_string(),

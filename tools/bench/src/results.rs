@@ -5,7 +5,7 @@
 use serde_derive::Deserialize;
 
 use crate::record::{
-    Failure, InstructionCount, MachineCodeTestResult, PerfAddTimes, Record, TimeRatio,
+    Failure, InstanceAddTicks, InstructionCount, MachineCodeTestResult, Record, TimeRatio,
 };
 use crate::sys::INSTRUCTIONS_PER_NOP_ROUND;
 
@@ -19,7 +19,7 @@ pub struct Results {
     pub counts: Vec<InstructionCount>,
     /// Durations of single calls of perf_add(), in ticks of the guest's time stamp counter.
     #[serde(rename = "adds")]
-    pub perf_add_times: Vec<PerfAddTimes>,
+    pub instance_add_ticks: Vec<InstanceAddTicks>,
     /// Comparisons of the times of two implementations, measured on this machine.
     pub ratios: Vec<TimeRatio>,
     /// Results of tests of the machine code.
@@ -41,7 +41,7 @@ impl InstructionCount {
     }
 }
 
-impl PerfAddTimes {
+impl InstanceAddTicks {
     /// Returns, as text, the numbers to compare between two boots: the median and the smallest
     /// value. The times of single calls are not compared, because they depend on the hash values of
     /// the names.
@@ -59,7 +59,7 @@ impl Results {
         for record in records {
             match record {
                 Record::Count(count) => results.counts.push(count),
-                Record::Adds(adds) => results.perf_add_times.push(adds),
+                Record::Adds(adds) => results.instance_add_ticks.push(adds),
                 Record::Ratio(ratio) => results.ratios.push(ratio),
                 Record::Code(code) => results.machine_code_tests.push(code),
                 Record::Failure(failure) => results.failures.push(failure),
@@ -74,7 +74,7 @@ impl Results {
         for cpus in results.guest_cpu_counts() {
             if let Some(why) = results.why_guest_is_invalid(cpus) {
                 results.counts.retain(|count| count.cpus != cpus);
-                results.perf_add_times.retain(|adds| adds.cpus != cpus);
+                results.instance_add_ticks.retain(|adds| adds.cpus != cpus);
                 results.add_failure("guest", cpus, format!("invalid guest: {why}"));
             }
         }
@@ -108,11 +108,11 @@ impl Results {
                 find,
             );
         }
-        for adds in &mut self.perf_add_times {
+        for adds in &mut self.instance_add_ticks {
             let (cpus, from) = (adds.cpus, adds.from);
-            let same = |adds: &&PerfAddTimes| (adds.cpus, adds.from) == (cpus, from);
+            let same = |adds: &&InstanceAddTicks| (adds.cpus, adds.from) == (cpus, from);
             let find = |second_boot: &Self| {
-                let adds = second_boot.perf_add_times.iter().find(same)?;
+                let adds = second_boot.instance_add_ticks.iter().find(same)?;
                 Some(adds.format_for_comparison())
             };
             adds.why_not = why_boots_differ(

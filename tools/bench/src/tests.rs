@@ -8,7 +8,7 @@ use crate::bars::{
     check_bars, exit_status, BarMeasurement, CheckedBar, MeasuredParts, Verdict, BARS,
 };
 use crate::operations::{Operation, OPERATIONS};
-use crate::record::{Failure, InstructionCount, MachineCodeTestResult, PerfAddTimes, Record};
+use crate::record::{Failure, InstanceAddTicks, InstructionCount, MachineCodeTestResult, Record};
 use crate::report::{format_report, from_json, to_json};
 use crate::results::{Results, REASON_BOOTED_ONCE};
 use crate::sample::SAMPLE_PERIOD_INSTRUCTIONS;
@@ -26,7 +26,7 @@ fn count_record(operation: &str, cpus: u32, values: u64, each: u64) -> Record {
 }
 
 fn adds_record(last: u64) -> Record {
-    Record::Adds(PerfAddTimes {
+    Record::Adds(InstanceAddTicks {
         cpus: 1,
         from: 10,
         ticks: vec![2192, 2192, last],
@@ -205,7 +205,7 @@ fn no_row_or_bar_counts_after_one_boot() {
     let records = [guest_records(1), vec![adds_record(2192)]].concat();
     let report = make_report_of_boots(records, None);
     assert_eq!(report.why_row_is_invalid("event"), Some(REASON_BOOTED_ONCE));
-    let adds = &report.results.perf_add_times[0];
+    let adds = &report.results.instance_add_ticks[0];
     assert_eq!(adds.why_not.as_deref(), Some(REASON_BOOTED_ONCE));
     assert!(report.text.contains("(2000)"), "{}", report.text);
     assert!(report.text.contains("each guest was booted once"));
@@ -219,7 +219,7 @@ fn medians_and_minima_of_perf_add_are_compared() {
     let why = |first, second| {
         let boot = |last| [guest_records(1), vec![adds_record(last)]].concat();
         let mut report = make_report_of_boots(boot(first), Some(boot(second)));
-        report.results.perf_add_times.remove(0).why_not
+        report.results.instance_add_ticks.remove(0).why_not
     };
     assert_eq!(why(3000, 4000), None);
     assert_eq!(

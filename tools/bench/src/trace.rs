@@ -49,17 +49,17 @@ pub struct ObservingTool {
 /// Maximum number of operations in a window if a tool records into a ring. In most windows, the
 /// records of 8 operations fit into one page of the ring, so the result does not include the work
 /// that is needed when a record starts a new page.
-const OPERATIONS_PER_RING_PAGE: u32 = 8;
+const MAX_OPERATIONS_PER_RING_WINDOW: u32 = 8;
 
 /// Calls empty probes of bench.ko at each operation.
 pub const EMPTY_PROBES_TOOL: ObservingTool =
     new_observing_tool(attach_empty_probes, MAX_OPERATIONS_PER_WINDOW);
 /// Observes operations with ftrace, which records into a ring.
 pub const FTRACE_TOOL: ObservingTool =
-    new_observing_tool(enable_ftrace_events, OPERATIONS_PER_RING_PAGE);
+    new_observing_tool(enable_ftrace_events, MAX_OPERATIONS_PER_RING_WINDOW);
 /// Observes operations with perf, which records into a ring that is overwritten.
 pub const PERF_TOOL: ObservingTool =
-    new_observing_tool(open_perf_tracepoint_rings, OPERATIONS_PER_RING_PAGE);
+    new_observing_tool(open_perf_tracepoint_rings, MAX_OPERATIONS_PER_RING_WINDOW);
 /// Observes operations with BPF programs that add up times.
 pub const BPF_TOOL: ObservingTool =
     new_observing_tool(attach_timing_bpf_programs, MAX_OPERATIONS_PER_WINDOW);

@@ -91,7 +91,7 @@ proptest! {
     fn layout_run_of_slots_is_contiguous_for_each_cpu(
         layout in any_layout(), next in 1..MAX_INSTANCES, count in 0..100u32,
     ) {
-        let Some(first) = layout.find_slot_run(next, count) else {
+        let Some(first) = layout.next_slot_run_within_chunk(next, count) else {
             let per_chunk = layout.slots_per_chunk();
             let no_room = next + count + per_chunk > MAX_INSTANCES;
             prop_assert!(count == 0 || count > per_chunk || no_room);
@@ -101,8 +101,8 @@ proptest! {
         prop_assert!(first + count <= MAX_INSTANCES);
         let begin = layout.slot_offset(0, first);
         prop_assert_eq!(layout.slot_offset(0, first + count - 1), begin + 8 * u64::from(count - 1));
-        // find_slot_run() may skip slots only if an instance that began in these slots would cross
-        // the end of a chunk.
+        // next_slot_run_within_chunk() may skip slots only if an instance that began in these slots
+        // would cross the end of a chunk.
         if first != next {
             prop_assert!(first % layout.slots_per_chunk() == 0);
             prop_assert!(next % layout.slots_per_chunk() + count > layout.slots_per_chunk());

@@ -16,7 +16,8 @@ use perfmon_rules::abi::{
 };
 
 use crate::device::{
-    call_ioctl, call_vector_ioctl, create_context, fail_with_errno, open_device, SamplingFormat,
+    call_ioctl, call_vector_ioctl, create_context_or_close, fail_with_errno, open_device,
+    SamplingFormat,
 };
 use crate::event::can_count_selected_events;
 use crate::ring::Ring;
@@ -45,7 +46,7 @@ pub unsafe extern "C" fn pfm_create_context(
     match open_device() {
         -1 => -1,
         // SAFETY: By the function's contract `ctx`, the name and the argument are valid for reads.
-        fd => unsafe { create_context(fd, ctx, format) },
+        fd => unsafe { create_context_or_close(fd, ctx, format) },
     }
 }
 

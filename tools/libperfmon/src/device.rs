@@ -43,7 +43,7 @@ pub(crate) struct SamplingFormat {
 /// If `format` is `None`, `ctx` is null or an address that the kernel may read. If `format` is
 /// `Some`, `ctx` is null or valid for reads, and the kernel may read the name and the argument of
 /// the format.
-pub(crate) unsafe fn create_context(
+pub(crate) unsafe fn create_context_or_close(
     fd: c_int,
     ctx: *const Ctx,
     format: Option<SamplingFormat>,

@@ -31,7 +31,7 @@ pub struct Ring {
     /// Position of the next record to read.
     next_record_position: u64,
     /// True if all records of the snapshot were read. Always false in forward rings.
-    is_snapshot_read: bool,
+    is_snapshot_exhausted: bool,
 }
 
 impl Ring {
@@ -53,7 +53,7 @@ impl Ring {
             mapping,
             fork_detector: ForkDetector::new()?,
             head: 0,
-            is_snapshot_read: false,
+            is_snapshot_exhausted: false,
         };
         ring.snapshot();
         // SAFETY: malloc() may be called with any size.
@@ -101,7 +101,7 @@ impl Ring {
         if self.flags & BACKWARD != 0 {
             self.head = read_ring_head(&self.mapping.shared_ring());
             self.next_record_position = self.head;
-            self.is_snapshot_read = false;
+            self.is_snapshot_exhausted = false;
         }
     }
 
@@ -121,11 +121,11 @@ impl Ring {
             // the tail, it has read all records of the present snapshot, and releases these
             // records.
             let read_before = !overwritten && self.next_record_position == ring.tail.load_relaxed();
-            if read_before && !self.is_snapshot_read {
+            if read_before && !self.is_snapshot_exhausted {
                 release_records_up_to(&ring, self.head);
             }
-            self.is_snapshot_read |= read_before;
-            if self.is_snapshot_read {
+            self.is_snapshot_exhausted |= read_before;
+            if self.is_snapshot_exhausted {
                 return Ok(None);
             }
         } else {
@@ -143,7 +143,7 @@ impl Ring {
             }
             ReadResult::End if !backward => Ok(None),
             ReadResult::End | ReadResult::Overwritten if backward && overwritten => {
-                self.is_snapshot_read = true;
+                self.is_snapshot_exhausted = true;
                 Ok(None)
             }
             ReadResult::Overwritten if overwritten => {

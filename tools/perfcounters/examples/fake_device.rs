@@ -23,7 +23,7 @@ const TICK_MS: u64 = 10;
 
 /// The simulated counters of events: name, and events per second on CPU 0. CPU n counts n + 1 times
 /// as many events as CPU 0.
-const EVENTS: &[(&str, i64)] = &[
+const EVENT_RATES: &[(&str, i64)] = &[
     ("sched/context_switches", 4200),
     ("sched/forks", 5),
     ("syscalls/read", 18_000),
@@ -52,7 +52,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let spec = spec(name, Kind::Counter, Unit::Events, 0);
         (spec, *rate)
     };
-    let mut specs: Vec<(Spec<'_>, i64)> = EVENTS.iter().map(counter).collect();
+    let mut specs: Vec<(Spec<'_>, i64)> = EVENT_RATES.iter().map(counter).collect();
     let bytes = spec("net/eth0/rx_bytes", Kind::Counter, Unit::Bytes, 0);
     let time = spec("sched/run_time", Kind::Time, Unit::Seconds, -9);
     specs.extend([(bytes, 1_200_000), (time, 430_000_000)]);
@@ -76,21 +76,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut seed = 1u64;
     for tick in 0u64.. {
         std::thread::sleep(Duration::from_millis(TICK_MS));
-        update_disk(&mut fake, tick)?;
+        add_or_delete_disk(&mut fake, tick)?;
         for (n, cpu) in cpus.iter().enumerate() {
             for (instance, rate) in &rates {
                 let scaled = rate * TICK_MS as i64 * (n as i64 + 1);
                 let delta = (scaled + random(&mut seed, 1000)) / 1000;
-                cpu.adjust(*instance, delta);
+                cpu.adjust_if_live(*instance, delta);
             }
-            cpu.adjust(gauge, random(&mut seed, 3) - 1 - cpu.get(gauge) / 4);
+            cpu.adjust_if_live(gauge, random(&mut seed, 3) - 1 - cpu.get(gauge) / 4);
             let wait = random(&mut seed, 1 << 22);
             if wait > cpu.get(peak) {
-                cpu.adjust(peak, wait - cpu.get(peak));
+                cpu.adjust_if_live(peak, wait - cpu.get(peak));
             }
             let bucket = 14 + random(&mut seed, 6) * random(&mut seed, 6) / 3;
             cpu.begin_update();
-            cpu.add(latency + bucket as u32, random(&mut seed, 4));
+            cpu.add_without_seqflag(latency + bucket as u32, random(&mut seed, 4));
             cpu.end_update();
         }
     }
@@ -101,8 +101,8 @@ fn add(fake: &mut FakeCounters, spec: &Spec<'_>) -> Result<u32, &'static str> {
     fake.add(spec).map_err(|e| e.explanation())
 }
 
-/// Adds and removes the simulated disk.
-fn update_disk(fake: &mut FakeCounters, tick: u64) -> Result<(), &'static str> {
+/// Adds the simulated disk at tick 200 of each 1,000 ticks, and deletes it at tick 700.
+fn add_or_delete_disk(fake: &mut FakeCounters, tick: u64) -> Result<(), &'static str> {
     let disk = "block/sdb/reads";
     let result = match tick % 1000 {
         200 => fake.add_counter(disk).map(drop),

@@ -50,7 +50,7 @@ pub struct Instance {
     /// The kind of the instance. The kind determines how the values of several CPUs are combined,
     /// and how two snapshots are compared. A kind that this reader does not know is treated as a
     /// gauge, or as a histogram if the instance has several slots.
-    pub kind: Kind,
+    pub effective_kind: Kind,
     /// The raw number of the kind if this reader does not know the kind; otherwise `None`.
     pub unknown_kind: Option<u16>,
     /// The unit of the values: `value` means `value * 10^exponent` units. A unit that this reader
@@ -105,7 +105,7 @@ impl Instance {
             number,
             name: escape_to_printable(desc.name()),
             help: escape_to_printable(desc.help()),
-            kind,
+            effective_kind: kind,
             unknown_kind: known.is_none().then_some(desc.kind),
             unit: Unit::from_raw(desc.unit).unwrap_or(Unit::None),
             exponent: desc.exponent,
@@ -121,18 +121,18 @@ impl Instance {
     pub fn kind_name(&self) -> Cow<'static, str> {
         match self.unknown_kind {
             Some(number) => number.to_string().into(),
-            None => self.kind.name().into(),
+            None => self.effective_kind.name().into(),
         }
     }
 
     /// Returns true if the slots are histogram buckets whose bounds are powers of two. Returns
     /// false for an unknown kind with several slots, because its slots may not be buckets.
-    pub fn is_histogram(&self) -> bool {
-        self.kind == Kind::Histogram && self.unknown_kind.is_none()
+    pub fn has_log2_buckets(&self) -> bool {
+        self.effective_kind == Kind::Histogram && self.unknown_kind.is_none()
     }
 
     /// Returns the range of slot numbers of the instance, which is the same on every CPU.
-    fn slot_range(&self) -> Range<u32> {
+    fn slot_numbers(&self) -> Range<u32> {
         self.number..self.number.saturating_add(u32::from(self.nr_slots))
     }
 }
@@ -188,7 +188,7 @@ impl InstanceCatalogue {
             let Some(instance) = Instance::from_desc(number, &raw::desc_from_words(words))? else {
                 continue;
             };
-            let range = instance.slot_range();
+            let range = instance.slot_numbers();
             if range.start < next_free || range.end > nr_slots {
                 return Err(Error::Corrupt(
                     "slot shared by two instances, or beyond the last one",
@@ -328,7 +328,7 @@ impl Selection {
         self.selected.is_empty()
     }
 
-    pub(crate) fn find(&self, number: u32) -> Option<SelectedInstance> {
+    pub(crate) fn find_by_number(&self, number: u32) -> Option<SelectedInstance> {
         let at = self
             .selected
             .binary_search_by_key(&number, |p| {
@@ -361,7 +361,7 @@ impl InstancePattern {
     }
 
     /// Selects all live instances.
-    pub fn all() -> Self {
+    pub fn all_live() -> Self {
         Self::default()
     }
 

@@ -314,7 +314,7 @@ impl Counters {
             if self.read_boot_id() != boot_id {
                 return Err(Error::Reloaded);
             }
-            let updated = self.map.update_extent();
+            let updated = self.map.update_extent_from_header();
             let cpus = Arc::clone(&self.catalogue.cpus);
             let catalogue = updated.and_then(|()| {
                 InstanceCatalogue::copy_from_map(&self.map, generation, boot_id, cpus)

@@ -41,7 +41,7 @@ struct SharedFile {
     layout: Layout,
     /// One word for each instance number; the word is 1 if the instance is live. These words are
     /// not in the file, because readers of the file do not need them.
-    live_words: Vec<Word>,
+    instance_live_flags: Vec<Word>,
 }
 
 /// The store of the registry. Descriptors and counters are in the file, and the hash chains are in
@@ -85,7 +85,7 @@ impl FakeCounters {
         let shared = Arc::new(SharedFile {
             memory: FakeMemory::new(&file, layout)?,
             layout,
-            live_words: (0..abi::MAX_INSTANCES).map(|_| Word::new(0)).collect(),
+            instance_live_flags: (0..abi::MAX_INSTANCES).map(|_| Word::new(0)).collect(),
         });
         shared.write_header();
         let store = FakeRegistryStore {
@@ -141,13 +141,15 @@ impl FakeCounters {
         let at = std::mem::offset_of!(Header, boot_id) as u64;
         for (n, half) in id.chunks_exact(8).enumerate() {
             let half = half.try_into().map(u64::from_ne_bytes).unwrap_or(0);
-            self.shared.word(at + 8 * n as u64).store_relaxed(half);
+            self.shared
+                .word_at_offset(at + 8 * n as u64)
+                .store_relaxed(half);
         }
     }
 
     /// Overwrites a word of the file, to test readers with invalid contents.
     pub fn write_word(&self, offset: u64, value: u64) {
-        self.shared.word(offset).store_relaxed(value);
+        self.shared.word_at_offset(offset).store_relaxed(value);
     }
 
     /// Begins a change of the set of instances; [`Self::end_change`] ends the change.
@@ -163,7 +165,7 @@ impl FakeCounters {
     fn set_bit(&self, offset: u32, cpu: u32, on: bool) {
         let word = self
             .shared
-            .word(u64::from(offset) + u64::from(cpu / 64) * 8);
+            .word_at_offset(u64::from(offset) + u64::from(cpu / 64) * 8);
         let bit = 1 << (cpu % 64);
         let old = word.load_relaxed();
         word.store_relaxed(if on { old | bit } else { old & !bit });
@@ -193,25 +195,25 @@ impl FakeCpu {
     }
 
     /// Adds to a slot without an update of the seqflag, like the inline `perf_counter_add`.
-    pub fn add(&self, slot: u32, delta: i64) {
+    pub fn add_without_seqflag(&self, slot: u32, delta: i64) {
         let slot = self.slot(slot);
         slot.store_relaxed(slot.load_relaxed().wrapping_add(delta as u64));
     }
 
     /// Adds `delta` to an instance if the instance is live, like the kernel's `perf_adjust`.
-    pub fn adjust(&self, instance: u32, delta: i64) {
-        self.add_to_group(&[(instance, delta)]);
+    pub fn adjust_if_live(&self, instance: u32, delta: i64) {
+        self.add_to_instances_if_live(&[(instance, delta)]);
     }
 
     /// Adds a number to each of several instances, in one update, if all of the instances are live.
-    pub fn add_to_group(&self, deltas: &[(u32, i64)]) {
+    pub fn add_to_instances_if_live(&self, deltas: &[(u32, i64)]) {
         self.begin_update();
         // Pairs with the fence in is_quiescent: either this thread sees that an instance is
         // dormant, or is_quiescent sees that this update is in flight.
         fence(Ordering::SeqCst);
         if deltas.iter().all(|(n, _)| self.shared.is_live(*n)) {
             for (instance, delta) in deltas {
-                self.add(*instance, *delta);
+                self.add_without_seqflag(*instance, *delta);
             }
         }
         self.end_update();
@@ -224,17 +226,17 @@ impl FakeCpu {
 
     fn slot(&self, slot: u32) -> &Word {
         self.shared
-            .word(self.shared.layout.slot_offset(self.cpu, slot))
+            .word_at_offset(self.shared.layout.slot_offset(self.cpu, slot))
     }
 }
 
 impl SharedFile {
-    fn word(&self, offset: u64) -> &Word {
+    fn word_at_offset(&self, offset: u64) -> &Word {
         self.memory.word(offset)
     }
 
     fn is_live(&self, instance: u32) -> bool {
-        self.live_words
+        self.instance_live_flags
             .get(instance as usize)
             .is_some_and(|live| live.load_relaxed() != 0)
     }
@@ -262,20 +264,21 @@ impl SharedFile {
             ..Header::default()
         };
         for (n, word) in header_words(&h).into_iter().enumerate() {
-            self.word(n as u64 * 8).store_relaxed(word);
+            self.word_at_offset(n as u64 * 8).store_relaxed(word);
         }
         for bitmap in [abi::POSSIBLE_OFFSET, abi::ONLINE_OFFSET] {
             for first in (0..h.nr_cpus).step_by(64) {
                 let nr_bits = (h.nr_cpus - first).min(64);
                 let bits = u64::MAX >> (64 - nr_bits);
-                self.word(u64::from(bitmap + first / 8)).store_relaxed(bits);
+                self.word_at_offset(u64::from(bitmap + first / 8))
+                    .store_relaxed(bits);
             }
         }
     }
 
     /// Replaces one half of a word, as a store of a `u32` would.
     fn store_u32(&self, offset: u64, value: u32) {
-        let word = self.word(offset & !7);
+        let word = self.word_at_offset(offset & !7);
         let mut bytes = word.load_relaxed().to_ne_bytes();
         let at = (offset & 4) as usize;
         bytes[at..at + 4].copy_from_slice(&value.to_ne_bytes());
@@ -284,8 +287,8 @@ impl SharedFile {
 
     fn generation(&self) -> Generation<'_> {
         Generation::new(
-            self.word(std::mem::offset_of!(Header, gen1) as u64),
-            self.word(std::mem::offset_of!(Header, gen2) as u64),
+            self.word_at_offset(std::mem::offset_of!(Header, gen1) as u64),
+            self.word_at_offset(std::mem::offset_of!(Header, gen2) as u64),
         )
     }
 }
@@ -321,28 +324,32 @@ impl RegistryStore for FakeRegistryStore {
 
     fn desc(&self, instance: u32) -> Desc {
         let memory = &self.shared.memory;
-        raw::desc_from_words(memory.words(desc_word_offset(instance, 0), size_of::<Desc>() / 8))
+        raw::desc_from_words(
+            memory.words(byte_offset_of_desc_word(instance, 0), size_of::<Desc>() / 8),
+        )
     }
 
     fn set_desc(&mut self, instance: u32, desc: &Desc) {
         for (n, word) in desc_words(desc).into_iter().enumerate() {
             self.shared
-                .word(desc_word_offset(instance, n))
+                .word_at_offset(byte_offset_of_desc_word(instance, n))
                 .store_relaxed(word);
         }
     }
 
     fn set_live(&mut self, instance: u32, _nr_slots: u16, live: bool) {
-        self.shared.live_words[instance as usize].store_relaxed(u64::from(live));
+        self.shared.instance_live_flags[instance as usize].store_relaxed(u64::from(live));
     }
 
     /// Waits until every CPU has ended the update that is in flight, and then returns true. Unlike
     /// the kernel, the fake may wait here, because no other caller is delayed.
     fn is_quiescent(&self, _instance: u32) -> bool {
-        // Pairs with the fence in add_to_group.
+        // Pairs with the fence in add_to_instances_if_live.
         fence(Ordering::SeqCst);
         for cpu in 0..self.shared.layout.nr_cpus() {
-            let flag = self.shared.word(self.shared.layout.slot_offset(cpu, 0));
+            let flag = self
+                .shared
+                .word_at_offset(self.shared.layout.slot_offset(cpu, 0));
             let before = flag.load_acquire();
             while !seqflag::is_idle(flag.load_acquire()) && flag.load_acquire() == before {
                 std::thread::yield_now();
@@ -355,7 +362,7 @@ impl RegistryStore for FakeRegistryStore {
         for cpu in 0..self.shared.layout.nr_cpus() {
             for slot in instance..instance + u32::from(nr_slots) {
                 self.shared
-                    .word(self.shared.layout.slot_offset(cpu, slot))
+                    .word_at_offset(self.shared.layout.slot_offset(cpu, slot))
                     .store_relaxed(0);
             }
         }
@@ -379,7 +386,7 @@ impl RegistryStore for FakeRegistryStore {
     }
 }
 
-fn desc_word_offset(instance: u32, word: usize) -> u64 {
+fn byte_offset_of_desc_word(instance: u32, word: usize) -> u64 {
     abi::DESC_OFFSET + u64::from(instance) * size_of::<Desc>() as u64 + word as u64 * 8
 }
 

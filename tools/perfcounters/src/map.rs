@@ -122,7 +122,7 @@ pub(crate) struct DeviceMap {
     header: Header,
     /// The file, if it is a regular file whose size has to be checked; `None` for a device, which
     /// has no size.
-    file: Option<File>,
+    regular_file: Option<File>,
     extent: FileExtent,
 }
 
@@ -182,11 +182,12 @@ impl DeviceMap {
             first_slot_word: (header.counters_offset / WORD_BYTES) as usize,
             desc_stride_words: header.desc_size as usize / size_of::<u64>(),
             header,
-            file: kind.is_file().then_some(file),
-            // INVARIANT: Page 0 exists. The extent is empty until update_extent() reads the header.
+            regular_file: kind.is_file().then_some(file),
+            // INVARIANT: Page 0 exists. The extent is empty until update_extent_from_header() reads
+            // the header.
             extent: FileExtent::default(),
         };
-        map.update_extent()?;
+        map.update_extent_from_header()?;
         if map.extent.nr_chunks == 0 {
             return Err(Error::Corrupt("no chunk"));
         }
@@ -199,7 +200,7 @@ impl DeviceMap {
     ///
     /// [`Error::Corrupt`] if the numbers of chunks and slots in the header contradict each other,
     /// or if the file is too short for them.
-    pub(crate) fn update_extent(&mut self) -> Result<(), Error> {
+    pub(crate) fn update_extent_from_header(&mut self) -> Result<(), Error> {
         let header = raw::header_from_words(self.header_page_words(0, HEADER_WORDS));
         let extent = FileExtent {
             nr_chunks: header.nr_chunks,
@@ -216,7 +217,7 @@ impl DeviceMap {
                 "numbers of chunks and slots contradict each other",
             ));
         }
-        if let Some(file) = &self.file {
+        if let Some(file) = &self.regular_file {
             let size = file_size(file)?;
             let chunks_end = self.layout.end_of_chunks(extent.nr_chunks) - PAGE_BYTES
                 + self.header.counters_offset;

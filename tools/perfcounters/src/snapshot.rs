@@ -69,8 +69,8 @@ impl Snapshot {
     }
 
     /// Returns the values of one instance, or `None` if it was not selected.
-    pub fn reading(&self, number: u32) -> Option<Reading<'_>> {
-        Some(self.reading_of_selected(self.selection.find(number)?))
+    pub fn reading_by_number(&self, number: u32) -> Option<Reading<'_>> {
+        Some(self.reading_of_selected(self.selection.find_by_number(number)?))
     }
 
     /// Returns the change of each instance since an earlier snapshot.
@@ -127,7 +127,7 @@ impl<'a> Reading<'a> {
             for (sum, slot) in all.iter_mut().zip(slots.1) {
                 *sum = match cpu {
                     0 => *slot,
-                    _ => combine_cpu_values(self.instance.kind, *sum, *slot),
+                    _ => combine_cpu_values(self.instance.effective_kind, *sum, *slot),
                 };
             }
         }
@@ -173,7 +173,9 @@ impl<'a> Change<'a> {
         let number = after.instance.number;
         let same_boot = new.stamp.boot_id == old.stamp.boot_id;
         let same_life = |i: &Instance| same_boot && i.incarnation == after.instance.incarnation;
-        let before = old.reading(number).filter(|r| same_life(r.instance));
+        let before = old
+            .reading_by_number(number)
+            .filter(|r| same_life(r.instance));
         let delta_start = if before.is_some() {
             DeltaStart::EarlierSnapshot
         } else if old.catalogue().get(number).is_some_and(same_life) {
@@ -263,7 +265,7 @@ impl<'a> Change<'a> {
     /// rate; if the start of the interval is unknown; and if no time passed between the two
     /// snapshots.
     pub fn rate(&self) -> Option<f64> {
-        if self.instance().kind == Kind::Peak
+        if self.instance().effective_kind == Kind::Peak
             || self.delta_start == DeltaStart::Unknown
             || self.seconds <= 0.0
         {

@@ -44,8 +44,9 @@ fn expect_open_error(path: &Path) -> Error {
 /// that the library does not crash.
 fn read_all_counters(path: &Path) -> Result<(), Error> {
     let mut counters = Counters::open_path(path)?;
-    let snapshot = counters.snapshot_even_if_busy(&InstancePattern::all().include_dormant(true))?;
-    let later = counters.snapshot_even_if_busy(&InstancePattern::all())?;
+    let snapshot =
+        counters.snapshot_even_if_busy(&InstancePattern::all_live().include_dormant(true))?;
+    let later = counters.snapshot_even_if_busy(&InstancePattern::all_live())?;
     for change in later.changes_since(&snapshot) {
         let _ = (change.delta(), change.rate(), change.per_cpu());
     }
@@ -58,7 +59,7 @@ fn create_valid_file() -> (FakeCounters, String, Vec<u8>) {
     let (mut fake, path) = FakeCounters::in_memory(2, 1).expect("memory");
     for n in 0..5 {
         let n = fake.add_counter(&format!("n/{n}")).expect("room");
-        fake.cpu(0).adjust(n, 10);
+        fake.cpu(0).adjust_if_live(n, 10);
     }
     let mut bytes = vec![0; 3 * PAGE_SIZE];
     File::open(&path)
@@ -148,7 +149,7 @@ fn library_instances_that_overlap_are_refused() {
     let all = counters.catalogue().expect("settled");
     let later = all.find("h").expect("there");
     assert_eq!((later.unknown_kind, later.nr_slots), (Some(77), 4));
-    assert!(!later.is_histogram());
+    assert!(!later.has_log2_buckets());
     assert_eq!(all.find("after").expect("there").unknown_kind, None);
 }
 

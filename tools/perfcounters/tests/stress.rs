@@ -46,7 +46,7 @@ fn run_reader_beside_workers(
 }
 
 fn values_by_cpu(snapshot: &Snapshot, number: u32) -> Vec<i64> {
-    let reading = snapshot.reading(number).expect("selected");
+    let reading = snapshot.reading_by_number(number).expect("selected");
     reading.per_cpu().map(|(_, slots)| slots[0]).collect()
 }
 
@@ -64,7 +64,7 @@ fn r0_9_groups_are_copied_whole() {
         .iter()
         .map(|cpu| {
             let write: Box<dyn FnMut() + Send> = Box::new(move || {
-                cpu.add_to_group(&[(a, 1), (b, 1)]);
+                cpu.add_to_instances_if_live(&[(a, 1), (b, 1)]);
                 // Pause after each update, as a real CPU does: a reader can copy values only while
                 // no update is in progress.
                 for _ in 0..200 {
@@ -106,16 +106,18 @@ fn r0_14_the_file_grows_while_it_is_read() {
         // Add instances until there are 8,000, which need 16 chunks; then only update them.
         if n < 8000 {
             let number = fake.add_counter(&format!("n/{n}")).expect("room");
-            cpu.adjust(number, i64::from(n));
+            cpu.adjust_if_live(number, i64::from(n));
             n += 1;
         }
-        cpu.adjust(first, 1);
+        cpu.adjust_if_live(first, 1);
         std::thread::sleep(Duration::from_micros(100));
     });
     let mut last = 0;
     let mut max_instances = 0;
     run_reader_beside_workers(vec![grow], || {
-        let snapshot = counters.snapshot(&InstancePattern::all()).expect("soon");
+        let snapshot = counters
+            .snapshot(&InstancePattern::all_live())
+            .expect("soon");
         for reading in snapshot.readings() {
             let instance = reading.instance();
             let number = *numbers
@@ -127,7 +129,10 @@ fn r0_14_the_file_grows_while_it_is_read() {
                 assert!([0, n].contains(&reading.total()));
             }
         }
-        let now = snapshot.reading(first).expect("the first").total();
+        let now = snapshot
+            .reading_by_number(first)
+            .expect("the first")
+            .total();
         assert!(now >= last);
         last = now;
         assert!(
@@ -153,7 +158,7 @@ fn r0_14_instances_come_and_go_while_they_are_read() {
             let pairs = pairs.clone();
             let write: Box<dyn FnMut() + Send> = Box::new(move || {
                 for [x, y] in &pairs {
-                    cpu.add_to_group(&[(*x, 1), (*y, 1)]);
+                    cpu.add_to_instances_if_live(&[(*x, 1), (*y, 1)]);
                 }
                 for _ in 0..500 {
                     std::hint::spin_loop();
@@ -184,7 +189,7 @@ fn r0_14_instances_come_and_go_while_they_are_read() {
     let mut last: HashMap<u32, (u32, i64)> = HashMap::new();
     let (mut nr_snapshots, mut nr_compared) = (0, 0);
     run_reader_beside_workers(workers, || {
-        let snapshot = match counters.snapshot(&InstancePattern::all().include_dormant(true)) {
+        let snapshot = match counters.snapshot(&InstancePattern::all_live().include_dormant(true)) {
             Ok(snapshot) => snapshot,
             Err(Error::Busy(_) | Error::Unstable) => return false,
             Err(other) => panic!("{other}"),

@@ -16,14 +16,17 @@ fn open(path: &str) -> Counters {
 }
 
 fn snapshot_with_dormant(counters: &mut Counters) -> Snapshot {
-    let everything = InstancePattern::all().include_dormant(true);
+    let everything = InstancePattern::all_live().include_dormant(true);
     counters.snapshot(&everything).expect("quiet")
 }
 
 fn total(counters: &mut Counters, name: &str) -> i64 {
     let snapshot = snapshot_with_dormant(counters);
     let number = snapshot.catalogue().find(name).expect("known").number;
-    snapshot.reading(number).expect("selected").total()
+    snapshot
+        .reading_by_number(number)
+        .expect("selected")
+        .total()
 }
 
 fn spec(name: &str, kind: RawKind, nr_slots: u16) -> Spec<'_> {
@@ -81,7 +84,7 @@ proptest! {
                 Operation::Count(n, cpu, delta) => {
                     if let Some(entry) = model.get_mut(&n).filter(|e| e.1) {
                         let number = fake.find(&format!("n/{n}")).expect("known");
-                        cpus[cpu as usize].adjust(number, delta);
+                        cpus[cpu as usize].adjust_if_live(number, delta);
                         entry.2[cpu as usize] = entry.2[cpu as usize].wrapping_add(delta);
                     }
                 }
@@ -102,7 +105,9 @@ fn compare(counters: &mut Counters, model: &Model) -> Result<(), TestCaseError> 
         let instance = snapshot.catalogue().find(&format!("n/{n}")).expect("known");
         prop_assert_eq!(instance.incarnation, *life);
         prop_assert_eq!(instance.state == InstanceState::Live, *live);
-        let reading = snapshot.reading(instance.number).expect("selected");
+        let reading = snapshot
+            .reading_by_number(instance.number)
+            .expect("selected");
         let per_cpu: Vec<i64> = reading.per_cpu().map(|(_, slots)| slots[0]).collect();
         prop_assert_eq!(&per_cpu[..], &values[..]);
         let sum = values.iter().fold(0i64, |a, b| a.wrapping_add(*b));
@@ -116,12 +121,12 @@ fn r0_5_values_are_signed_and_64_bits_wide() {
     let (mut fake, path) = FakeCounters::in_memory(2, 1).expect("memory");
     let n = fake.add(&spec("g", RawKind::Gauge, 1)).expect("room");
     let mut counters = open(&path);
-    fake.cpu(0).adjust(n, -5);
-    fake.cpu(1).adjust(n, 2);
+    fake.cpu(0).adjust_if_live(n, -5);
+    fake.cpu(1).adjust_if_live(n, 2);
     assert_eq!(total(&mut counters, "g"), -3);
-    fake.cpu(0).adjust(n, i64::MIN + 5);
+    fake.cpu(0).adjust_if_live(n, i64::MIN + 5);
     assert_eq!(total(&mut counters, "g"), i64::MIN + 2);
-    fake.cpu(1).adjust(n, -3);
+    fake.cpu(1).adjust_if_live(n, -3);
     // The sum over all CPUs wraps at 64 bits, like each counter.
     assert_eq!(total(&mut counters, "g"), i64::MAX);
 }
@@ -132,21 +137,28 @@ fn library_values_of_cpus_are_combined_by_kind() {
     let peak = fake.add(&spec("peak", RawKind::Peak, 1)).expect("room");
     let histogram = fake.add(&spec("h", RawKind::Histogram, 8)).expect("room");
     for cpu in 0..3 {
-        fake.cpu(cpu).adjust(peak, [7, 30, 2][cpu as usize]);
-        fake.cpu(cpu).add(histogram + cpu, 10);
-        fake.cpu(cpu).add(histogram + 7, 1);
+        fake.cpu(cpu).adjust_if_live(peak, [7, 30, 2][cpu as usize]);
+        fake.cpu(cpu).add_without_seqflag(histogram + cpu, 10);
+        fake.cpu(cpu).add_without_seqflag(histogram + 7, 1);
     }
     let mut counters = open(&path);
-    let snapshot = counters.snapshot(&InstancePattern::all()).expect("quiet");
-    assert_eq!(snapshot.reading(peak).expect("selected").total(), 30);
-    let reading = snapshot.reading(histogram).expect("selected");
-    assert_eq!(reading.instance().kind, Kind::Histogram);
+    let snapshot = counters
+        .snapshot(&InstancePattern::all_live())
+        .expect("quiet");
+    assert_eq!(
+        snapshot.reading_by_number(peak).expect("selected").total(),
+        30
+    );
+    let reading = snapshot.reading_by_number(histogram).expect("selected");
+    assert_eq!(reading.instance().effective_kind, Kind::Histogram);
     assert_eq!(reading.combined_values(), [10, 10, 10, 0, 0, 0, 0, 3]);
     assert_eq!(reading.total(), 33);
 
-    fake.cpu(0).adjust(peak, 30);
-    fake.cpu(2).add(histogram + 7, 2);
-    let after = counters.snapshot(&InstancePattern::all()).expect("quiet");
+    fake.cpu(0).adjust_if_live(peak, 30);
+    fake.cpu(2).add_without_seqflag(histogram + 7, 2);
+    let after = counters
+        .snapshot(&InstancePattern::all_live())
+        .expect("quiet");
     let changes: Vec<_> = after.changes_since(&snapshot).collect();
     assert_eq!((changes[0].delta(), changes[0].rate()), (7, None));
     assert_eq!(changes[1].combined_deltas(), [0, 0, 0, 0, 0, 0, 0, 2]);
@@ -159,7 +171,7 @@ fn library_changes_tell_their_starting_point() {
     let cpu = fake.cpu(0);
     let [old, again, other] = ["old", "again", "other"].map(|n| fake.add_counter(n).expect("room"));
     for n in [old, again, other] {
-        cpu.adjust(n, 100);
+        cpu.adjust_if_live(n, 100);
     }
     let mut counters = open(&path);
     let some = InstancePattern::new(["o*", "again"]);
@@ -168,12 +180,12 @@ fn library_changes_tell_their_starting_point() {
         .snapshot(&InstancePattern::new(["old"]))
         .expect("quiet");
 
-    cpu.adjust(old, 5);
+    cpu.adjust_if_live(old, 5);
     fake.del(again).expect("live");
     fake.add_counter("again").expect("dormant");
-    cpu.adjust(again, 7);
+    cpu.adjust_if_live(again, 7);
     let new = fake.add_counter("new").expect("room");
-    cpu.adjust(new, 9);
+    cpu.adjust_if_live(new, 9);
     fake.del(other).expect("live");
 
     let after = snapshot_with_dormant(&mut counters);
@@ -208,17 +220,19 @@ fn r0_14_offline_cpus_keep_values_and_impossible_cpus_have_none() {
     let (mut fake, path) = FakeCounters::in_memory(70, 1).expect("memory");
     let n = fake.add_counter("x").expect("room");
     for cpu in 0..70 {
-        fake.cpu(cpu).adjust(n, 1);
+        fake.cpu(cpu).adjust_if_live(n, 1);
     }
     fake.set_possible(5, false);
     fake.set_possible(69, false);
     fake.set_online(64, false);
     let mut counters = open(&path);
-    let snapshot = counters.snapshot(&InstancePattern::all()).expect("quiet");
+    let snapshot = counters
+        .snapshot(&InstancePattern::all_live())
+        .expect("quiet");
     assert_eq!(snapshot.cpus().len(), 68);
     assert!(!snapshot.cpus().contains(&5) && !snapshot.cpus().contains(&69));
     assert!(!snapshot.online_cpus().contains(&64) && snapshot.online_cpus().contains(&63));
-    assert_eq!(snapshot.reading(n).expect("selected").total(), 68);
+    assert_eq!(snapshot.reading_by_number(n).expect("selected").total(), 68);
     // The library reads the online bitmap again at each snapshot.
     fake.set_online(64, true);
     assert!(counters.online_cpus().contains(&64));
@@ -229,7 +243,9 @@ fn r0_7_values_copied_across_a_change_are_discarded() {
     let (mut fake, path) = FakeCounters::in_memory(2, 1).expect("memory");
     let n = fake.add_counter("x").expect("room");
     let mut counters = open(&path);
-    let selection = counters.select(&InstancePattern::all()).expect("settled");
+    let selection = counters
+        .select(&InstancePattern::all_live())
+        .expect("settled");
     let mut values = Vec::new();
     counters
         .copy_consistent_values(&selection, &mut values)
@@ -239,15 +255,17 @@ fn r0_7_values_copied_across_a_change_are_discarded() {
     fake.begin_change();
     let result = counters.copy_consistent_values(&selection, &mut values);
     assert!(matches!(result, Err(Error::Changed)));
-    let result = counters.snapshot(&InstancePattern::all());
+    let result = counters.snapshot(&InstancePattern::all_live());
     assert!(matches!(result, Err(Error::Unstable)));
     fake.end_change();
     // After end_change() the old selection is rejected and a new selection works.
     let result = counters.copy_consistent_values(&selection, &mut values);
     assert!(matches!(result, Err(Error::Changed)));
-    let snapshot = counters.snapshot(&InstancePattern::all()).expect("settled");
+    let snapshot = counters
+        .snapshot(&InstancePattern::all_live())
+        .expect("settled");
     assert!(snapshot.stamp().generation > selection.catalogue().generation());
-    assert!(snapshot.reading(n).is_some());
+    assert!(snapshot.reading_by_number(n).is_some());
 }
 
 #[test]
@@ -257,15 +275,15 @@ fn r0_9_reader_waits_for_an_update_or_reports_busy() {
     let mut counters = open(&path);
     let cpu = fake.cpu(1);
     cpu.begin_update();
-    cpu.add(n, 3);
-    let everything = InstancePattern::all();
+    cpu.add_without_seqflag(n, 3);
+    let everything = InstancePattern::all_live();
     let result = counters.snapshot(&everything);
     assert!(matches!(result, Err(Error::Busy(1))));
     let each = counters
         .snapshot_even_if_busy(&everything)
         .expect("each by itself");
     assert!(!each.stamp().consistent);
-    assert_eq!(each.reading(n).expect("selected").total(), 3);
+    assert_eq!(each.reading_by_number(n).expect("selected").total(), 3);
     // Let another thread end the update while a reader waits. If the thread calls end_update() too
     // late, snapshot() returns Busy, and the test calls snapshot() again.
     let ended = AtomicBool::new(false);
@@ -290,17 +308,21 @@ fn r0_9_reader_waits_for_an_update_or_reports_busy() {
 fn library_reload_of_the_module_is_noticed() {
     let (mut fake, path) = FakeCounters::in_memory(1, 1).expect("memory");
     let n = fake.add_counter("x").expect("room");
-    fake.cpu(0).adjust(n, 40);
+    fake.cpu(0).adjust_if_live(n, 40);
     let mut counters = open(&path);
-    let before = counters.snapshot(&InstancePattern::all()).expect("quiet");
+    let before = counters
+        .snapshot(&InstancePattern::all_live())
+        .expect("quiet");
     fake.set_boot_id([9; 16]);
-    let result = counters.snapshot(&InstancePattern::all());
+    let result = counters.snapshot(&InstancePattern::all_live());
     assert!(matches!(result, Err(Error::Reloaded)));
     let result = counters.copy_consistent_values(before.selection(), &mut Vec::new());
     assert!(matches!(result, Err(Error::Reloaded)));
     let mut reopened = open(&path);
     assert_eq!(reopened.boot_id(), [9; 16]);
-    let after = reopened.snapshot(&InstancePattern::all()).expect("quiet");
+    let after = reopened
+        .snapshot(&InstancePattern::all_live())
+        .expect("quiet");
     let change = after.changes_since(&before).next().expect("one instance");
     assert_eq!(
         (change.delta_start(), change.delta()),
@@ -328,10 +350,12 @@ fn library_empty_selection_gives_an_empty_snapshot() {
 fn library_selection_of_other_counters_is_rejected_or_filled() {
     let (mut fake, path) = FakeCounters::in_memory(1, 1).expect("memory");
     let first = fake.add_counter("n/0").expect("room");
-    fake.cpu(0).adjust(first, 7);
+    fake.cpu(0).adjust_if_live(first, 7);
     let (mut growing, mut other) = (open(&path), open(&path));
     let values_of = |counters: &mut Counters, other: &Counters| {
-        let selection = counters.select(&InstancePattern::all()).expect("quiet");
+        let selection = counters
+            .select(&InstancePattern::all_live())
+            .expect("quiet");
         let mut values = vec![-1; 1000];
         other
             .copy_consistent_values(&selection, &mut values)
@@ -342,8 +366,8 @@ fn library_selection_of_other_counters_is_rejected_or_filled() {
     for n in 1..600 {
         last = fake.add_counter(&format!("n/{n}")).expect("room");
     }
-    fake.cpu(0).adjust(last, 8);
-    let selection = growing.select(&InstancePattern::all()).expect("quiet");
+    fake.cpu(0).adjust_if_live(last, 8);
+    let selection = growing.select(&InstancePattern::all_live()).expect("quiet");
     for fill in [
         Counters::copy_consistent_values,
         Counters::copy_values_without_check,

@@ -235,12 +235,12 @@ fn r1_14_virtual_register_has_its_default_control_until_a_write() {
     let mut map = pmu.map();
     let register = virtual_counter(64);
     let mut r = registers();
-    assert_eq!(r.control_value(&map, &register), 0);
+    assert_eq!(r.soft_control_value(&map, &register), 0);
     map.soft.pmcs = &soft_pmcs;
-    assert_eq!(r.control_value(&map, &register), event_select(0).reset);
+    assert_eq!(r.soft_control_value(&map, &register), event_select(0).reset);
     r.set_pmc(FIRST_SOFT_REGISTER, 0, 7);
-    assert_eq!(r.control_value(&map, &register), 7);
-    assert_eq!(r.control_value(&map, &Register::default()), 0);
+    assert_eq!(r.soft_control_value(&map, &register), 7);
+    assert_eq!(r.soft_control_value(&map, &Register::default()), 0);
 }
 
 #[test]
@@ -486,7 +486,7 @@ fn r1_7_write_to_a_pmd_clears_its_overflow() {
             );
             match set {
                 0 => r.set_pmd(&map, pmd, 5),
-                _ => r.set_pmd_value(pmd, 5),
+                _ => r.restart_pmd_at(pmd, 5),
             }
             assert_eq!((r.has_pending_pmds(), r.has_skipped_pmds()), (false, false));
             assert_eq!(r.pmd_value(pmd), 5);

@@ -145,7 +145,7 @@ pub fn read_event_set_infos(fd: BorrowedFd<'_>, sets: &mut [SetInfo]) -> io::Res
 }
 
 /// Calls `PERFMON_READ_RUNS`.
-pub fn read_run_sums(fd: BorrowedFd<'_>, runs: &mut [Runs]) -> io::Result<()> {
+pub fn read_sums_over_set_runs(fd: BorrowedFd<'_>, runs: &mut [Runs]) -> io::Result<()> {
     call_vector_ioctl::<_, { abi::READ_RUNS as Opcode }>(fd, runs)
 }
 

@@ -33,11 +33,11 @@ struct ExtraMsr {
     code: u16,
     /// The name that perf uses for the MSR that must be programmed in addition to the control
     /// register.
-    register: &'static str,
+    msr_name: &'static str,
 }
 
-const fn extra_msr(code: u16, register: &'static str) -> ExtraMsr {
-    ExtraMsr { code, register }
+const fn extra_msr(code: u16, msr_name: &'static str) -> ExtraMsr {
+    ExtraMsr { code, msr_name }
 }
 
 /// A processor model: its family number, its model number, its tables of rules, and its tables of
@@ -66,7 +66,7 @@ pub fn intel_extra_resource(family: u32, model: u32, code: u64) -> Option<ExtraR
         .filter(|m| (m.0, m.1) == (family, model));
     let mut extras = models.flat_map(|m| m.3).flat_map(|table| table.iter());
     let found = extras.find(|e| e.code == code as u16)?;
-    Some(ExtraResource::Register(found.register))
+    Some(ExtraResource::Register(found.msr_name))
 }
 
 /// Returns what an event needs in addition to a counter on an AMD family. Returns `None` if the

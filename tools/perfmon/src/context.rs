@@ -21,7 +21,7 @@ use crate::affinity::CpuMask;
 pub const PERFMON_DEVICE_PATH: &str = "/dev/perfmon";
 
 /// Maximum number of registers per call: the kernel accepts 4096 bytes of register structures.
-const MAX_PMDS_PER_CALL: usize = 4096 / size_of::<Pmd>();
+const MAX_REGISTERS_PER_CALL: usize = 4096 / size_of::<Pmd>();
 
 /// The kind of target that a context monitors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,7 +120,7 @@ impl Context {
 
     /// Writes PMCs (control registers), in several calls if the values do not fit in one call.
     pub fn write_pmcs(&self, values: &[RegisterValue]) -> io::Result<()> {
-        for chunk in values.chunks(MAX_PMDS_PER_CALL) {
+        for chunk in values.chunks(MAX_REGISTERS_PER_CALL) {
             let args: Vec<Pmc> = chunk
                 .iter()
                 .map(|v| {
@@ -137,7 +137,7 @@ impl Context {
     /// Writes PMDs (data registers). A PMD that is not a hardware counter counts only after it was
     /// written.
     pub fn write_pmds(&self, values: &[RegisterValue]) -> io::Result<()> {
-        for chunk in values.chunks(MAX_PMDS_PER_CALL) {
+        for chunk in values.chunks(MAX_REGISTERS_PER_CALL) {
             let args: Vec<Pmd> = chunk
                 .iter()
                 .map(|v| pmd_with_value(v.set, v.number, v.value))
@@ -149,7 +149,7 @@ impl Context {
 
     /// Writes PMDs with the fields for sampling: see [`sampling_pmd`].
     pub fn write_sampling_pmds(&self, pmds: &[Pmd]) -> io::Result<()> {
-        for chunk in pmds.chunks(MAX_PMDS_PER_CALL) {
+        for chunk in pmds.chunks(MAX_REGISTERS_PER_CALL) {
             abi::write_pmds(self.file.as_fd(), chunk)?;
         }
         Ok(())
@@ -159,7 +159,7 @@ impl Context {
     /// `registers`.
     pub fn read_set_pmds(&self, registers: &[(u16, u16)]) -> io::Result<Vec<Reading>> {
         let mut values = Vec::with_capacity(registers.len());
-        for chunk in registers.chunks(MAX_PMDS_PER_CALL) {
+        for chunk in registers.chunks(MAX_REGISTERS_PER_CALL) {
             let mut args: Vec<Pmd> = chunk
                 .iter()
                 .map(|(set, n)| pmd_with_value(*set, *n, 0))
@@ -194,7 +194,7 @@ impl Context {
 
     /// Returns sums of times and counts over all runs of event sets ([`Runs`]), from which the
     /// caller can compute variances. Each PMD must have been written without sampling fields.
-    pub fn read_run_sums(&self, registers: &[(u16, u16)]) -> io::Result<Vec<Runs>> {
+    pub fn read_sums_over_set_runs(&self, registers: &[(u16, u16)]) -> io::Result<Vec<Runs>> {
         let runs = |(set, number): &(u16, u16)| Runs {
             reg_num: *number,
             reg_set: *set,
@@ -202,7 +202,7 @@ impl Context {
         };
         let mut all: Vec<Runs> = registers.iter().map(runs).collect();
         for chunk in all.chunks_mut(4096 / size_of::<Runs>()) {
-            abi::read_run_sums(self.file.as_fd(), chunk)?;
+            abi::read_sums_over_set_runs(self.file.as_fd(), chunk)?;
         }
         Ok(all)
     }
@@ -261,7 +261,7 @@ impl Context {
 
     /// Returns the next message, or `None` if there is no message yet. The function does not wait
     /// for messages.
-    pub fn read_message(&self) -> io::Result<Option<Message>> {
+    pub fn try_read_message(&self) -> io::Result<Option<Message>> {
         let mut fds = [PollFd::new(&self.file, PollFlags::IN)];
         if retry_on_intr(|| poll(&mut fds, Some(&Timespec::default())))? == 0
             || !fds[0].revents().contains(PollFlags::IN)

@@ -6,7 +6,7 @@
 //! ```no_run
 //! use perfmon::{Context, RegisterMap, RegisterValue, Scope};
 //!
-//! print!("{}", RegisterMap::read()?.hardware.expect("a PMU").name);
+//! print!("{}", RegisterMap::load_pmus_and_read()?.hardware.expect("a PMU").name);
 //! let context = Context::create(Scope::Thread)?;
 //! context.write_pmcs(&[RegisterValue::new(0, 0x4100c0)])?;
 //! context.load(std::process::id())?;

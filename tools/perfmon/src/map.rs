@@ -27,7 +27,7 @@ pub struct PmcInfo {
     pub reserved: u64,
     /// `thread` or `system-wide` if only contexts of this kind may use the register; empty if both
     /// kinds may use it.
-    pub scope: String,
+    pub allowed_context_scope: String,
     /// The CPUs that have the register, such as 0,2-3; empty if all CPUs have the register.
     pub cpus: String,
 }
@@ -51,7 +51,7 @@ pub struct PmdInfo {
     pub is_counter: bool,
     /// `thread` or `system-wide` if only contexts of this kind may use the register; empty if both
     /// kinds may use it.
-    pub scope: String,
+    pub allowed_context_scope: String,
     /// The CPUs that have the register, such as 0,2-3; empty if all CPUs have the register.
     pub cpus: String,
 }
@@ -110,8 +110,9 @@ fn has_too_many_open_files(error: &io::Error) -> bool {
 }
 
 impl RegisterMap {
-    /// Reads the current register map. The error is `NotFound` if the module is not loaded.
-    pub fn read() -> io::Result<Self> {
+    /// Reads the current register map. If the map is empty, makes the kernel load the PMU
+    /// descriptions, and reads the map again. The error is `NotFound` if the module is not loaded.
+    pub fn load_pmus_and_read() -> io::Result<Self> {
         let text = read_register_map_text()?;
         if !text.is_empty() {
             return Ok(Self::parse(&text));
@@ -193,7 +194,7 @@ fn parse_register(line: &str, description: &mut PmuDescription) -> Option<()> {
             None => text.parse().ok(),
         }
     };
-    let scope = words
+    let allowed_context_scope = words
         .iter()
         .find(|w| matches!(**w, "thread" | "system-wide"))
         .map_or(String::new(), |w| (*w).to_owned());
@@ -206,7 +207,7 @@ fn parse_register(line: &str, description: &mut PmuDescription) -> Option<()> {
             address: value("address").unwrap_or_default(),
             reset: value("reset").unwrap_or_default(),
             reserved: value("reserved").unwrap_or_default(),
-            scope,
+            allowed_context_scope,
             cpus,
         });
     } else if number == "CORE" {
@@ -222,7 +223,7 @@ fn parse_register(line: &str, description: &mut PmuDescription) -> Option<()> {
             pmc_mask: value("pmcs").unwrap_or_default(),
             rdpmc_index: value("rdpmc").and_then(|n| n.try_into().ok()),
             is_counter: !words.contains(&"value"),
-            scope,
+            allowed_context_scope,
             cpus,
         });
     }
@@ -263,7 +264,7 @@ not a register
         assert_eq!(map.soft[0].pmds.len(), 2);
         let clock = map.pmd(257).expect("PMD257");
         assert!(clock.is_counter && clock.address.is_none());
-        assert_eq!(clock.scope, "thread");
+        assert_eq!(clock.allowed_context_scope, "thread");
         assert!(map.pmd(264).is_some_and(|r| !r.is_counter));
         assert!(map.pmc(272).is_some() && map.pmc(273).is_none());
     }

@@ -121,7 +121,7 @@ impl<'a> EventPmdMatching<'a> {
                 };
                 let other = self.pmds_in_use_by_set[usize::from(set)][at].1;
                 self.pmds_in_use_by_set[usize::from(set)][at].1 = event;
-                self.remove_event_from_other_pmds(other, set, *pmd);
+                self.unassign_displaced_event(other, set, *pmd);
                 if self.assign_pmd_to_event(other, tried) {
                     return true;
                 }
@@ -133,9 +133,9 @@ impl<'a> EventPmdMatching<'a> {
         false
     }
 
-    /// Removes an event from all sets and PMDs except `pmd` in `set`. After the removal, the caller
-    /// assigns the removed event to another PMD.
-    fn remove_event_from_other_pmds(&mut self, event: usize, set: u16, pmd: u16) {
+    /// Removes an event, which another event has displaced from `pmd` in `set`, from all other sets
+    /// and PMDs. After the removal, the caller assigns the removed event to another PMD.
+    fn unassign_displaced_event(&mut self, event: usize, set: u16, pmd: u16) {
         for (n, in_use) in self.pmds_in_use_by_set.iter_mut().enumerate() {
             in_use.retain(|(p, e)| *e != event || (n == usize::from(set) && *p == pmd));
         }
@@ -188,7 +188,7 @@ fn match_events_with_pmds(
 struct GroupPlacementSearch<'a> {
     events: &'a [EventConstraint],
     groups: &'a [Vec<usize>],
-    group_of_event: &'a [Option<usize>],
+    group_index_of_event: &'a [Option<usize>],
     nr_sets: usize,
     /// The number of steps after which the search ends.
     steps_left: usize,
@@ -200,9 +200,9 @@ impl GroupPlacementSearch<'_> {
         let nr = set_of_group.len();
         // Each event of a group whose set is already chosen, and each event without a group, must
         // get a PMD. If no matching gives all these events a PMD, the search tries other sets.
-        let set_of = |event: usize| self.group_of_event[event].map(|g| set_of_group[g]);
+        let set_of = |event: usize| self.group_index_of_event[event].map(|g| set_of_group[g]);
         let selected =
-            (0..self.events.len()).filter(|e| self.group_of_event[*e].is_none_or(|g| g < nr));
+            (0..self.events.len()).filter(|e| self.group_index_of_event[*e].is_none_or(|g| g < nr));
         let found = match_events_with_pmds(self.events, selected, self.nr_sets, set_of).ok()?;
         if nr == self.groups.len() {
             return Some(found.to_schedule());
@@ -221,12 +221,9 @@ impl GroupPlacementSearch<'_> {
     }
 }
 
-/// Places each group into the first set in which it fits together with the groups that are already
-/// there. Each group fits into an empty set. Returns the set of each group.
-fn place_each_group_in_first_fitting_set(
-    events: &[EventConstraint],
-    groups: &[Vec<usize>],
-) -> Vec<u16> {
+/// Returns the set of each group if each group is placed into the first set in which it fits
+/// together with the groups that were placed before it. Each group fits into an empty set.
+fn first_fit_set_of_each_group(events: &[EventConstraint], groups: &[Vec<usize>]) -> Vec<u16> {
     let mut events_of_set: Vec<Vec<usize>> = Vec::new();
     let mut set_of_group = Vec::new();
     for group in groups {
@@ -300,15 +297,15 @@ pub fn assign_events_to_sets(events: &[EventConstraint]) -> Result<EventSchedule
     // Place the largest groups first, because they fit into the fewest sets.
     groups.sort_by_key(|(_, members)| std::cmp::Reverse(members.len()));
     let groups: Vec<Vec<usize>> = groups.into_iter().map(|(_, members)| members).collect();
-    let mut group_of_event = vec![None; events.len()];
+    let mut group_index_of_event = vec![None; events.len()];
     for (n, members) in groups.iter().enumerate() {
         for event in members {
-            group_of_event[*event] = Some(n);
+            group_index_of_event[*event] = Some(n);
         }
     }
     // If each group and each event without a group has a set of its own, all events fit.
     let max_sets = groups.len()
-        + group_of_event
+        + group_index_of_event
             .iter()
             .filter(|group| group.is_none())
             .count();
@@ -316,9 +313,9 @@ pub fn assign_events_to_sets(events: &[EventConstraint]) -> Result<EventSchedule
     let min_sets = (min_nr_sets_by_pmds(events)..max_sets)
         .find(|sets| match_events_with_pmds(events, 0..events.len(), *sets, |_| None).is_ok())
         .unwrap_or(max_sets);
-    let first_fit = place_each_group_in_first_fitting_set(events, &groups);
+    let first_fit = first_fit_set_of_each_group(events, &groups);
     let match_first_fit = |sets| {
-        let set_of = |event: usize| group_of_event[event].map(|g: usize| first_fit[g]);
+        let set_of = |event: usize| group_index_of_event[event].map(|g: usize| first_fit[g]);
         match_events_with_pmds(events, 0..events.len(), sets, set_of)
     };
     let nr_group_sets = first_fit.iter().map(|set| usize::from(*set) + 1).max();
@@ -333,7 +330,7 @@ pub fn assign_events_to_sets(events: &[EventConstraint]) -> Result<EventSchedule
         let mut search = GroupPlacementSearch {
             events,
             groups: &groups,
-            group_of_event: &group_of_event,
+            group_index_of_event: &group_index_of_event,
             nr_sets: sets,
             steps_left: max_steps,
         };

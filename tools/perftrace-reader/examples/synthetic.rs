@@ -29,7 +29,7 @@ use perftrace_reader::{Reader, Source};
 
 /// An event that the reader must print.
 struct ExpectedEvent {
-    time: u64,
+    ticks: u64,
     line: String,
 }
 
@@ -38,9 +38,9 @@ struct TraceCase {
     name: &'static str,
     fake: FakeTrace,
     expected: Vec<ExpectedEvent>,
-    loss_reports: Vec<String>,
+    expected_loss_lines: Vec<String>,
     /// True if the output is left unfinished, to simulate that the recorder was killed.
-    killed: bool,
+    leaves_output_unfinished: bool,
 }
 
 impl TraceCase {
@@ -49,14 +49,14 @@ impl TraceCase {
             name,
             fake,
             expected: Vec::new(),
-            loss_reports: Vec::new(),
-            killed: false,
+            expected_loss_lines: Vec::new(),
+            leaves_output_unfinished: false,
         }
     }
 
     fn expect_event(
         &mut self,
-        time: u64,
+        ticks: u64,
         cpu: u32,
         process: (u32, u32, &str),
         name: &str,
@@ -64,9 +64,9 @@ impl TraceCase {
     ) {
         let (pid, tid, comm) = process;
         self.expected.push(ExpectedEvent {
-            time,
+            ticks,
             line: format!(
-                "[{time:020}] {name}: {{ cpu_id = {cpu} }}, {{ pid = {pid}, tid = {tid}, procname = \"{comm}\" }}, {fields}\n"
+                "[{ticks:020}] {name}: {{ cpu_id = {cpu} }}, {{ pid = {pid}, tid = {tid}, procname = \"{comm}\" }}, {fields}\n"
             ),
         });
     }
@@ -79,20 +79,20 @@ impl TraceCase {
         for _ in 0..=self.fake.nr_rounds() {
             reader.read_round(&self.fake, &mut ctf)?;
         }
-        if !self.killed {
+        if !self.leaves_output_unfinished {
             ctf.finish()?;
         }
-        self.expected.sort_by_key(|seen| seen.time);
+        self.expected.sort_by_key(|seen| seen.ticks);
         let lines: String = self.expected.iter().map(|s| s.line.as_str()).collect();
         let file = |what: &str| directory.join(format!("{}.{what}", self.name));
         fs::write(file("expected"), lines)?;
-        fs::write(file("discarded"), self.loss_reports.concat())?;
+        fs::write(file("discarded"), self.expected_loss_lines.concat())?;
         Ok(())
     }
 }
 
 /// Formats the fields of an event whose only field is the number `n`.
-fn number_field(n: u64) -> String {
+fn format_number_field(n: u64) -> String {
     format!("{{ n = {n} }}")
 }
 
@@ -220,7 +220,7 @@ fn case_of_many_buffers() -> TraceCase {
                 let times = (0..4).map(|i| first + i * 1000);
                 for time in times {
                     all = all.event(5, cpu, time, &time.to_ne_bytes());
-                    let (process, n) = ((key as u32 * 10, cpu, "many"), number_field(time));
+                    let (process, n) = ((key as u32 * 10, cpu, "many"), format_number_field(time));
                     case.expect_event(time, cpu, process, "many:event", &n);
                 }
                 buffers.push((key, cpu, all.0));
@@ -253,9 +253,10 @@ fn case_of_lost_events() -> TraceCase {
         .event(0, 1, 2110, &[4]);
     case.fake.add_round(&[(17, 2, &second.0, 14)]);
     for (time, n) in [(2000, 1), (2010, 2), (2060, 3), (2110, 4)] {
-        case.expect_event(time, 2, (100, 1, "app"), "lost:event", &number_field(n));
+        let fields = format_number_field(n);
+        case.expect_event(time, 2, (100, 1, "app"), "lost:event", &fields);
     }
-    case.loss_reports = [
+    case.expected_loss_lines = [
         (3, 1000, 2000),
         (5, 2010, 2050),
         (4, 2060, 2100),
@@ -307,7 +308,7 @@ fn case_of_corrupt_records() -> TraceCase {
         (fake::NOW_TICKS, 1, (101, 2, "bad"), 6),
         (fake::NOW_TICKS, 1, (101, 2, "bad"), 7),
     ] {
-        case.expect_event(time, cpu, process, "good:event", &number_field(n));
+        case.expect_event(time, cpu, process, "good:event", &format_number_field(n));
     }
     case
 }
@@ -326,8 +327,8 @@ fn case_of_flight_recorder() -> TraceCase {
     all.truncate(all.len() - 8);
     case.fake.add_round(&[(17, 3, &all, 0)]);
     for n in 1..50_u64 {
-        let process = (100, 1, "app");
-        case.expect_event(3000 + n, 3, process, "flight:event", &number_field(n));
+        let (process, fields) = ((100, 1, "app"), format_number_field(n));
+        case.expect_event(3000 + n, 3, process, "flight:event", &fields);
     }
     case
 }
@@ -360,7 +361,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let directory = Path::new(&directory);
     fs::create_dir_all(directory)?;
     let mut killed = case_of_texts();
-    (killed.name, killed.killed) = ("killed", true);
+    (killed.name, killed.leaves_output_unfinished) = ("killed", true);
     let empty = TraceCase::new("empty", FakeTrace::new());
     for case in [
         case_of_all_types(),

@@ -65,8 +65,9 @@ pub fn read_buffer(fd: BorrowedFd<'_>, read: &mut Read, to: &mut [u8]) -> io::Re
     unsafe { ioctl(fd, Updater::<{ call::READ }, Read>::new(read)) }
 }
 
-/// Calls `PERFTRACE_RELEASE`.
-pub fn release_processes(fd: BorrowedFd<'_>, release: &mut Release) -> io::Result<()> {
+/// Calls `PERFTRACE_RELEASE`, which asks the traced processes to release the device or, with the
+/// flag `RESUME`, ends the effect of an earlier call.
+pub fn release_device_or_resume(fd: BorrowedFd<'_>, release: &mut Release) -> io::Result<()> {
     // SAFETY: `PERFTRACE_RELEASE` reads and writes a `Release`, which is borrowed until the call
     // returns. All bit patterns of a `Release` are valid.
     unsafe { ioctl(fd, Updater::<{ call::RELEASE }, Release>::new(release)) }

@@ -21,8 +21,8 @@ impl Clock {
     pub fn new(info: &TraceInfo) -> Self {
         Self {
             khz: info.khz.max(1),
-            reference_ticks: info.ticks,
-            reference_realtime_ns: info.realtime,
+            reference_ticks: info.now_ticks,
+            reference_realtime_ns: info.now_realtime_ns,
         }
     }
 
@@ -65,11 +65,11 @@ impl Clock {
 mod tests {
     use super::*;
 
-    fn clock_at(khz: u32, ticks: u64, realtime: u64) -> Clock {
+    fn clock_at(khz: u32, now_ticks: u64, now_realtime_ns: u64) -> Clock {
         Clock::new(&TraceInfo {
             khz,
-            ticks,
-            realtime,
+            now_ticks,
+            now_realtime_ns,
             ..TraceInfo::default()
         })
     }

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use crate::abi;
 use crate::error::Error;
-use crate::source::{BufferChunk, BufferId, MarkerInfo, ProcessInfo, Source, TraceInfo};
+use crate::source::{BufferId, ChunkInfo, MarkerInfo, ProcessInfo, Source, TraceInfo};
 use trace_rules::abi::flag::ALL_USERS;
 use trace_rules::abi::{
     self as raw, Create, Describe, Process, Read, Release, ENDED, MAX_BUFFER_BYTES,
@@ -23,12 +23,12 @@ pub const PERFTRACE_DEVICE_PATH: &str = "/dev/perftrace";
 
 /// Maximum number of attempts to read a buffer. An attempt to read a buffer fails if a signal
 /// interrupts the call, or if the memory of the caller is too small for the records.
-const MAX_READ_ATTEMPTS: usize = 1000;
+const MAX_BUFFER_READ_ATTEMPTS: usize = 1000;
 
 /// Maximum number of markers that [`Device::visit_markers`] visits. Without a limit, a program
 /// could create processes with markers faster than the markers are listed, and the call would not
 /// end.
-pub const MAX_LISTED_MARKERS: usize = 1 << 17;
+pub const MAX_VISITED_MARKERS: usize = 1 << 17;
 
 /// The configuration of a new trace.
 #[derive(Clone, Debug, Default)]
@@ -44,7 +44,7 @@ pub struct TraceConfig {
     pub buffer_bytes: u32,
     /// Maximum number of milliseconds that a thread waits for room in a buffer, if the flag `WAIT`
     /// is set; 0 for the default, `u32::MAX` for no limit.
-    pub wait_ms: u32,
+    pub max_wait_for_room_ms: u32,
     /// A filter that [`filter::compile_filter`](crate::filter::compile_filter) has compiled; empty
     /// if the trace has no filter.
     pub filter: Vec<u8>,
@@ -87,8 +87,8 @@ impl Device {
     }
 
     /// Calls `visit` for each marker of the processes that the caller may trace, until `visit`
-    /// returns false. Returns false if there are more than [`MAX_LISTED_MARKERS`] markers, of which
-    /// only the first [`MAX_LISTED_MARKERS`] were visited.
+    /// returns false. Returns false if there are more than [`MAX_VISITED_MARKERS`] markers, of
+    /// which only the first [`MAX_VISITED_MARKERS`] were visited.
     pub fn visit_markers(&self, visit: impl FnMut(MarkerInfo) -> bool) -> Result<bool, Error> {
         visit_markers(|raw| abi::next_marker(self.file.as_fd(), raw), visit)
     }
@@ -101,13 +101,13 @@ impl Device {
 
     /// Asks all traced processes to release the device, and to map the file `wake` in its place.
     /// Returns the number of processes that have not released the device yet.
-    pub fn release_processes(&self, wake: &File) -> Result<u32, Error> {
+    pub fn request_device_release(&self, wake: &File) -> Result<u32, Error> {
         self.call_release_ioctl(0, wake.as_raw_fd())
     }
 
-    /// Ends the effect of [`Self::release_processes`]: processes can be traced and traces can be
-    /// created again.
-    pub fn resume_tracing(&self) -> Result<(), Error> {
+    /// Ends the effect of [`Self::request_device_release`]: processes can be traced and traces can
+    /// be created again.
+    pub fn resume_after_release(&self) -> Result<(), Error> {
         self.call_release_ioctl(raw::RESUME, -1).map(|_| ())
     }
 
@@ -118,7 +118,7 @@ impl Device {
             wake: wake as u32,
             left: 0,
         };
-        match retry_on_intr(|| abi::release_processes(self.file.as_fd(), &mut release)) {
+        match retry_on_intr(|| abi::release_device_or_resume(self.file.as_fd(), &mut release)) {
             Ok(()) => Ok(release.left),
             Err(Errno::PERM) => Err(Error::Denied(
                 "releasing and arming processes needs CAP_SYS_MODULE",
@@ -133,7 +133,7 @@ impl Device {
         let mut raw = new_raw_create();
         raw.flags = config.flags;
         raw.bytes = config.buffer_bytes;
-        raw.wait_ms = config.wait_ms;
+        raw.wait_ms = config.max_wait_for_room_ms;
         copy_text_with_nul(&mut raw.name, &config.name, "trace name")?;
         copy_text_with_nul(&mut raw.markers, &config.markers, "list of markers")?;
         let result =
@@ -223,11 +223,11 @@ impl Source for Trace {
         &self,
         after: BufferId,
         to: &mut Vec<u8>,
-    ) -> Result<Option<BufferChunk>, Error> {
+    ) -> Result<Option<ChunkInfo>, Error> {
         to.resize(to.capacity().max(1 << 16), 0);
         // Limit the number of attempts, so that a traced program that changes the counts of its
         // buffers all the time cannot block the reader.
-        for _ in 0..MAX_READ_ATTEMPTS {
+        for _ in 0..MAX_BUFFER_READ_ATTEMPTS {
             let mut raw = Read {
                 key: after.key,
                 cpu: after.cpu,
@@ -236,12 +236,12 @@ impl Source for Trace {
             match abi::read_buffer(self.file.as_fd(), &mut raw, to) {
                 Ok(()) if raw.bytes as usize <= to.len() => {
                     to.truncate(raw.bytes as usize);
-                    return Ok(Some(BufferChunk {
+                    return Ok(Some(ChunkInfo {
                         buffer: BufferId {
                             key: raw.key,
                             cpu: raw.cpu,
                         },
-                        lost: raw.lost,
+                        buffer_lost_total: raw.lost,
                         position: raw.position,
                         ticks: raw.ticks,
                     }));
@@ -288,7 +288,7 @@ fn visit_markers(
     for nr_visited in 0.. {
         let mut raw = new_raw_describe(from.0, from.1);
         match retry_on_intr(|| next(&mut raw)) {
-            Ok(()) if nr_visited == MAX_LISTED_MARKERS => break,
+            Ok(()) if nr_visited == MAX_VISITED_MARKERS => break,
             Ok(()) => {}
             Err(Errno::NOENT) => return Ok(true),
             Err(e) => return Err(Error::Call("list markers", e.into())),
@@ -319,7 +319,7 @@ fn read_process_info(fd: BorrowedFd<'_>, key: u64) -> Result<Option<ProcessInfo>
             pid: raw.pid,
             uid: raw.uid,
             has_ended: raw.flags & ENDED != 0,
-            began: raw.began,
+            attached_at_ticks: raw.began,
             comm: text_before_nul(&raw.comm),
         })),
         Err(Errno::NOENT | Errno::SRCH | Errno::INVAL) => Ok(None),
@@ -385,21 +385,21 @@ fn trace_info_from_raw(raw: &raw::Info) -> TraceInfo {
     TraceInfo {
         slot: raw.slot,
         flags: raw.flags,
-        bytes: raw.bytes,
+        record_area_bytes: raw.bytes,
         nr_cpus: raw.nr_cpus,
         clock: raw.clock,
         khz: raw.khz,
         uid: raw.uid,
-        ticks: raw.ticks,
-        realtime: raw.realtime,
+        now_ticks: raw.ticks,
+        now_realtime_ns: raw.realtime,
         began: raw.began,
         nr_processes: raw.nr_processes,
         memory: raw.memory,
-        lost: raw.lost,
-        cut: raw.cut,
-        dropped: raw.dropped,
-        no_memory: raw.no_memory,
-        nr_denied_processes: raw.denied,
+        nr_lost_for_lack_of_room: raw.lost,
+        invalid_bytes: raw.cut,
+        nr_unread_processes_dropped: raw.dropped,
+        nr_setup_failures: raw.no_memory,
+        nr_untraceable_processes: raw.denied,
         name: text_before_nul(&raw.name),
         markers: text_before_nul(&raw.markers),
     }
@@ -452,13 +452,16 @@ mod tests {
 
     #[test]
     fn r3_8_listing_of_markers_ends_at_its_maximum() {
-        let max = MAX_LISTED_MARKERS as u64;
+        let max = MAX_VISITED_MARKERS as u64;
         assert_eq!(
             visit_new_processes(u64::MAX, 0),
-            (MAX_LISTED_MARKERS, false)
+            (MAX_VISITED_MARKERS, false)
         );
-        assert_eq!(visit_new_processes(max + 1, 0), (MAX_LISTED_MARKERS, false));
-        assert_eq!(visit_new_processes(max, 0), (MAX_LISTED_MARKERS, true));
+        assert_eq!(
+            visit_new_processes(max + 1, 0),
+            (MAX_VISITED_MARKERS, false)
+        );
+        assert_eq!(visit_new_processes(max, 0), (MAX_VISITED_MARKERS, true));
         assert_eq!(visit_new_processes(u64::MAX, 3), (3, true));
     }
 }

@@ -44,12 +44,12 @@ mod source;
 mod syscalls;
 
 pub use clock::Clock;
-pub use device::{Device, Trace, TraceConfig, MAX_LISTED_MARKERS, PERFTRACE_DEVICE_PATH};
+pub use device::{Device, Trace, TraceConfig, MAX_VISITED_MARKERS, PERFTRACE_DEVICE_PATH};
 pub use error::Error;
 pub use metadata::{MarkerClass, Process};
 pub use protocols::trace_buffer::{LOST_RECORD, PAD_RECORD, RECORD_MAX};
 pub use reader::{ReadTotals, Reader};
-pub use source::{BufferChunk, BufferId, MarkerInfo, ProcessInfo, Source, TraceInfo};
+pub use source::{BufferId, ChunkInfo, MarkerInfo, ProcessInfo, Source, TraceInfo};
 pub use trace_rules::abi::flag::{
     ALL_USERS, FILTERED, FLIGHT, KEEP, PAUSED, SHARED, UNSTABLE, WAIT,
 };

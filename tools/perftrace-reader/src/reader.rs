@@ -11,13 +11,13 @@ use crate::fields;
 use crate::metadata::MetadataCache;
 use crate::output::{Event, LossReport, Output, Packet};
 use crate::records::{BufferLayout, Record, RecordItem, RecordIterator};
-use crate::source::{BufferChunk, BufferId, Source, TraceInfo};
+use crate::source::{BufferId, ChunkInfo, Source, TraceInfo};
 use trace_rules::abi::flag::FLIGHT;
 use trace_rules::abi::KEY_SHARED;
 
 /// If a process has had no events for this number of rounds, the reader checks that the process
 /// still exists.
-const IDLE_ROUNDS_BEFORE_CHECK: u64 = 64;
+const PROCESS_CHECK_IDLE_ROUNDS: u64 = 64;
 /// Maximum number of milliseconds by which the time of a record may be later than the time at which
 /// the record was read. The clocks of different CPUs differ by less than `MAX_TIME_AHEAD_MS`.
 const MAX_TIME_AHEAD_MS: u64 = 1000;
@@ -79,7 +79,7 @@ pub struct Reader {
     is_first_round: bool,
     metadata: MetadataCache,
     buffer_states: HashMap<BufferId, BufferState>,
-    chunk_bytes: Vec<u8>,
+    chunk_memory: Vec<u8>,
     totals: ReadTotals,
 }
 
@@ -92,7 +92,7 @@ impl Reader {
             is_first_round: true,
             metadata: MetadataCache::default(),
             buffer_states: HashMap::new(),
-            chunk_bytes: Vec::with_capacity(info.bytes as usize),
+            chunk_memory: Vec::with_capacity(info.record_area_bytes as usize),
             totals: ReadTotals::default(),
         }
     }
@@ -110,17 +110,17 @@ impl Reader {
         source: &impl Source,
         output: &mut dyn Output,
     ) -> Result<usize, Error> {
-        let begin = source.info()?.ticks;
+        let begin = source.info()?.now_ticks;
         for key in self
             .metadata
-            .begin_round_and_drop_exited(source, IDLE_ROUNDS_BEFORE_CHECK)?
+            .begin_round_and_drop_exited(source, PROCESS_CHECK_IDLE_ROUNDS)?
         {
             self.buffer_states.retain(|place, _| place.key != key);
             output.note_process_exit(key).map_err(Error::Write)?;
         }
-        let mut chunk_bytes = std::mem::take(&mut self.chunk_bytes);
-        let result = self.read_buffers(source, output, begin, &mut chunk_bytes);
-        self.chunk_bytes = chunk_bytes;
+        let mut chunk_memory = std::mem::take(&mut self.chunk_memory);
+        let result = self.read_buffers(source, output, begin, &mut chunk_memory);
+        self.chunk_memory = chunk_memory;
         self.is_first_round = false;
         output
             .end_round(begin.saturating_sub(MAX_COMMIT_DELAY_MS * self.khz))
@@ -158,7 +158,7 @@ impl Reader {
                 nr_late += 1;
                 continue;
             };
-            nr_late += usize::from(process.info.began > begin);
+            nr_late += usize::from(process.info.attached_at_ticks > begin);
             nr += usize::from(self.process_chunk(source, output, &chunk, bytes)?);
         }
         Ok(nr)
@@ -171,7 +171,7 @@ impl Reader {
         &mut self,
         source: &impl Source,
         output: &mut dyn Output,
-        chunk: &BufferChunk,
+        chunk: &ChunkInfo,
         bytes: &[u8],
     ) -> Result<bool, Error> {
         let mut state = self.buffer_states.remove(&chunk.buffer).unwrap_or_default();
@@ -190,12 +190,12 @@ impl Reader {
             .totals
             .overwritten_bytes
             .saturating_add(packet.overwritten_bytes);
-        let is_new = new_bytes > 0 || packet.lost > lost;
+        let is_new = new_bytes > 0 || packet.total_lost > lost;
         let is_empty =
             packet.events.is_empty() && packet.losses.is_empty() && packet.invalid_bytes == 0;
         // The count of losses may have grown even if no bytes were read, because no LOST record
         // reports the latest losses yet.
-        if !is_empty || packet.lost > lost {
+        if !is_empty || packet.total_lost > lost {
             output.write_packet(&packet).map_err(Error::Write)?;
         }
         Ok(is_new)
@@ -204,7 +204,7 @@ impl Reader {
     fn parse_packet<'a>(
         &mut self,
         source: &impl Source,
-        chunk: &BufferChunk,
+        chunk: &ChunkInfo,
         bytes: &'a [u8],
         state: &mut BufferState,
         new_bytes: u64,
@@ -233,14 +233,14 @@ impl Reader {
             false => new_bytes.saturating_sub(bytes.len() as u64),
         };
         state.position = chunk.position;
-        let lost = state.lost.max(chunk.lost);
+        let lost = state.lost.max(chunk.buffer_lost_total);
         self.totals.lost = self.totals.lost.saturating_add(lost - state.lost);
         state.lost = lost;
         let mut packet = Packet {
             buffer: chunk.buffer,
             events: Vec::with_capacity(items.len()),
             losses: Vec::new(),
-            lost,
+            total_lost: lost,
             overwritten_bytes,
             invalid_bytes: records.invalid_bytes() as u64,
         };
@@ -322,7 +322,7 @@ impl Reader {
     fn correct_record_time(
         &mut self,
         state: &mut BufferState,
-        chunk: &BufferChunk,
+        chunk: &ChunkInfo,
         time: u64,
     ) -> u64 {
         let latest = chunk

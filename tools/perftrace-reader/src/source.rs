@@ -13,7 +13,7 @@ pub struct TraceInfo {
     /// The flags of the trace, such as [`crate::FLIGHT`].
     pub flags: u32,
     /// Size in bytes of the area for records in each buffer.
-    pub bytes: u32,
+    pub record_area_bytes: u32,
     /// Highest CPU number plus one.
     pub nr_cpus: u32,
     /// [`crate::CLOCK_TSC`] or [`crate::CLOCK_MONOTONIC`], the clock of the trace.
@@ -23,9 +23,9 @@ pub struct TraceInfo {
     /// The id of the user who owns the trace.
     pub uid: u32,
     /// The current time in ticks.
-    pub ticks: u64,
+    pub now_ticks: u64,
     /// The current time in nanoseconds since 1970.
-    pub realtime: u64,
+    pub now_realtime_ns: u64,
     /// The time at which the trace was created, in ticks.
     pub began: u64,
     /// Number of processes that have buffers in the trace.
@@ -34,17 +34,17 @@ pub struct TraceInfo {
     /// ended.
     pub memory: u64,
     /// Number of events that were lost for lack of room in a buffer.
-    pub lost: u64,
+    pub nr_lost_for_lack_of_room: u64,
     /// Number of bytes that were discarded because the counts of a buffer were invalid.
-    pub cut: u64,
+    pub invalid_bytes: u64,
     /// Number of processes that had ended and were dropped before their events were read.
-    pub dropped: u64,
+    pub nr_unread_processes_dropped: u64,
     /// Number of buffers, markers, processes and child processes that could not be added to the
     /// trace, because memory was short or a limit was reached.
-    pub no_memory: u64,
+    pub nr_setup_failures: u64,
     /// Number of processes that were dropped because the creator of the trace lost the permission
     /// to trace them.
-    pub nr_denied_processes: u64,
+    pub nr_untraceable_processes: u64,
     /// The name of the trace.
     pub name: String,
     /// The globs of the markers that the trace records.
@@ -74,11 +74,11 @@ impl BufferId {
 
 /// The result of reading a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BufferChunk {
+pub struct ChunkInfo {
     /// The buffer that was read.
     pub buffer: BufferId,
     /// The buffer's count of lost events.
-    pub lost: u64,
+    pub buffer_lost_total: u64,
     /// Position in the buffer: the number of bytes that were written before the bytes of this read.
     /// In a flight recorder, the position is the number of all bytes that were written to the
     /// buffer.
@@ -97,7 +97,7 @@ pub struct ProcessInfo {
     /// True if the process has ended.
     pub has_ended: bool,
     /// The time at which the process attached, in ticks.
-    pub began: u64,
+    pub attached_at_ticks: u64,
     /// The name (`comm`) of the process.
     pub comm: String,
 }
@@ -129,7 +129,7 @@ pub trait Source {
         &self,
         after: BufferId,
         to: &mut Vec<u8>,
-    ) -> Result<Option<BufferChunk>, Error>;
+    ) -> Result<Option<ChunkInfo>, Error>;
 
     /// Returns the process with this key, or `None` if the process does not exist. If shared buffers
     /// exist, a description without a name is returned for [`crate::KEY_SHARED`].

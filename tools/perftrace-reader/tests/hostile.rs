@@ -78,7 +78,7 @@ impl Output for CheckedOutput {
             assert_eq!(event.marker.values(event.payload).count(), fields.len());
         }
         assert!(losses.next().is_none(), "a loss behind all events");
-        assert!(packet.lost >= *lost);
+        assert!(packet.total_lost >= *lost);
         self.events += packet.events.len() as u64;
         self.invalid_bytes += packet.invalid_bytes;
         Ok(())

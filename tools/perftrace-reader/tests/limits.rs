@@ -12,7 +12,7 @@ use std::io;
 use fake::{FakeTrace, RecordBytes, FAKE_KHZ, NOW_TICKS, SHARED_KEY};
 use perftrace_reader::output::{Output, Packet, TextOutput};
 use perftrace_reader::{
-    BufferChunk, BufferId, Clock, Error, MarkerInfo, ProcessInfo, ReadTotals, Reader, Source,
+    BufferId, ChunkInfo, Clock, Error, MarkerInfo, ProcessInfo, ReadTotals, Reader, Source,
     TraceInfo, KEY_KERNEL,
 };
 
@@ -60,7 +60,7 @@ impl Source for ForkStorm {
     fn info(&self) -> Result<TraceInfo, Error> {
         Ok(TraceInfo {
             khz: FAKE_KHZ,
-            ticks: NOW_TICKS,
+            now_ticks: NOW_TICKS,
             ..TraceInfo::default()
         })
     }
@@ -69,17 +69,17 @@ impl Source for ForkStorm {
         &self,
         after: BufferId,
         to: &mut Vec<u8>,
-    ) -> Result<Option<BufferChunk>, Error> {
+    ) -> Result<Option<ChunkInfo>, Error> {
         let nr_reads = self.nr_reads.get() + 1;
         assert!(nr_reads < 100_000, "the round does not end");
         self.nr_reads.set(nr_reads);
         *to = RecordBytes::default().event(0, 1, NOW_TICKS + 1, &[]).0;
-        Ok(Some(BufferChunk {
+        Ok(Some(ChunkInfo {
             buffer: BufferId {
                 key: after.key.max(SHARED_KEY) + 1,
                 cpu: 0,
             },
-            lost: 0,
+            buffer_lost_total: 0,
             position: 0,
             ticks: NOW_TICKS + 1,
         }))
@@ -97,7 +97,7 @@ impl Source for ForkStorm {
 #[test]
 fn r3_7_a_round_ends_although_processes_start_faster_than_they_are_read() {
     let late = ProcessInfo {
-        began: NOW_TICKS + 1,
+        attached_at_ticks: NOW_TICKS + 1,
         ..ProcessInfo::default()
     };
     // The process of a buffer is unknown if the kernel has dropped the process after the read.

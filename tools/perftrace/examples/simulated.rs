@@ -14,7 +14,7 @@ use perftrace::simulate::SimulatedKernel;
 
 fn main() -> std::io::Result<()> {
     for path in std::env::args().skip(1) {
-        let kernel = SimulatedKernel::open_file_of_process(Path::new(&path))?;
+        let kernel = SimulatedKernel::open_existing_file(Path::new(&path))?;
         let markers = kernel.markers();
         for (text, refs) in &markers {
             println!("marker {refs} {text}");
@@ -26,7 +26,7 @@ fn main() -> std::io::Result<()> {
         records.sort_by_key(|record| record.time);
         for record in records {
             let bytes: Vec<u8> = record
-                .payload
+                .words_after_header
                 .iter()
                 .flat_map(|word| word.to_le_bytes())
                 .collect();

@@ -311,7 +311,7 @@ fn preserve_errno(f: impl FnOnce()) {
     unsafe { *libc::__errno_location() = saved };
 }
 
-/// The time at which a wait ends, which the first call of `has_passed` sets.
+/// The time at which a wait ends, which the first call of `has_wait_lasted` sets.
 pub(crate) struct WaitDeadline(Option<u64>);
 
 impl WaitDeadline {
@@ -321,7 +321,7 @@ impl WaitDeadline {
 
     /// Returns true if the wait has lasted `ms` milliseconds. 0 means ten seconds, and `u32::MAX`
     /// means no limit.
-    pub(crate) fn has_passed(&mut self, ms: u32) -> bool {
+    pub(crate) fn has_wait_lasted(&mut self, ms: u32) -> bool {
         let ms = match ms {
             u32::MAX => return false,
             0 => 10_000,

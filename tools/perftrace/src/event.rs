@@ -63,7 +63,7 @@ pub mod c {
         // SAFETY: The caller guarantees that `site` is valid, and that its event has no fields.
         unsafe {
             if !fast_path::try_write_0_words(site) {
-                write_event_0_words_cold(site);
+                write_event_0_words_slow(site);
             }
         }
     }
@@ -78,7 +78,7 @@ pub mod c {
         // SAFETY: The caller guarantees that `site` is valid, and that its fields take one word.
         unsafe {
             if !fast_path::try_write_1_word(site, first) {
-                write_event_1_word_cold(site, first);
+                write_1_word_flight_or_slow(site, first);
             }
         }
     }
@@ -93,7 +93,7 @@ pub mod c {
         // SAFETY: The caller guarantees that `site` is valid, and that its fields take two words.
         unsafe {
             if !fast_path::try_write_2_words(site, first, second) {
-                write_event_2_words_cold(site, first, second);
+                write_2_words_flight_or_slow(site, first, second);
             }
         }
     }
@@ -113,7 +113,7 @@ pub mod c {
         // SAFETY: The caller guarantees that `site` is valid, and that `fields` has `words` words.
         unsafe {
             if !fast_path::try_write_words(site, fields, words) {
-                write_event_words_cold(site, fields, words);
+                write_words_flight_or_slow(site, fields, words);
             }
         }
     }
@@ -174,7 +174,7 @@ pub mod c {
 /// `site` is live, its invariants hold, and its event has no fields.
 #[cold]
 #[inline(never)]
-unsafe extern "C" fn write_event_0_words_cold(site: *const Site) {
+unsafe extern "C" fn write_event_0_words_slow(site: *const Site) {
     // SAFETY: The caller guarantees that `site` is valid.
     slow_path::write_to_all_traces(unsafe { &*site }, &[]);
 }
@@ -186,9 +186,9 @@ unsafe extern "C" fn write_event_0_words_cold(site: *const Site) {
 /// `site` is live, its invariants hold, and its fields take one word.
 #[cold]
 #[inline(never)]
-unsafe extern "C" fn write_event_1_word_cold(site: *const Site, first: u64) {
+unsafe extern "C" fn write_1_word_flight_or_slow(site: *const Site, first: u64) {
     // SAFETY: The caller guarantees that `site` is valid. `[first]` has one word.
-    unsafe { write_event_words_cold(site, [first].as_ptr(), 1) };
+    unsafe { write_words_flight_or_slow(site, [first].as_ptr(), 1) };
 }
 
 /// Writes an event with two words of fields: by the fast path of flight recorders or, if that path
@@ -199,7 +199,7 @@ unsafe extern "C" fn write_event_1_word_cold(site: *const Site, first: u64) {
 /// `site` is live, its invariants hold, and its fields take two words.
 #[cold]
 #[inline(never)]
-unsafe extern "C" fn write_event_2_words_cold(site: *const Site, first: u64, second: u64) {
+unsafe extern "C" fn write_2_words_flight_or_slow(site: *const Site, first: u64, second: u64) {
     // SAFETY: The caller guarantees that `site` is valid, and that its fields take two words.
     unsafe {
         if !fast_path::try_write_flight_2_words(site, first, second) {
@@ -228,7 +228,11 @@ unsafe extern "C" fn write_event_2_words_slow(site: *const Site, first: u64, sec
 /// which can be read at `fields`. `words` is not 0.
 #[cold]
 #[inline(never)]
-unsafe extern "C" fn write_event_words_cold(site: *const Site, fields: *const u64, words: usize) {
+unsafe extern "C" fn write_words_flight_or_slow(
+    site: *const Site,
+    fields: *const u64,
+    words: usize,
+) {
     // SAFETY: The caller guarantees that `site` is valid, and that `fields` has `words` words.
     unsafe {
         if !fast_path::try_write_flight_words(site, fields, words) {

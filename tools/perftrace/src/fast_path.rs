@@ -35,9 +35,9 @@ use crate::abi::{FILTERED, FLIGHT, SHARED};
 use crate::site::Site;
 use crate::state::CURRENT_TRACE;
 
-/// The flags of a trace that select between fast path and slow path. `FAST_PATH_FLAGS` does not
-/// contain `PERFTRACE_WAIT`, which matters only if the buffer has no room.
-const FAST_PATH_FLAGS: u32 = FLIGHT | SHARED | FILTERED;
+/// The flags of a trace that select between fast path and slow path. `PATH_SELECTION_FLAGS` does
+/// not contain `PERFTRACE_WAIT`, which matters only if the buffer has no room.
+const PATH_SELECTION_FLAGS: u32 = FLIGHT | SHARED | FILTERED;
 
 /// Emits the restartable sequence. `$mode` checks the flags of the trace. `$end` computes the next
 /// `head` in r9, and compares r9 with `limit`. `$fields` stores the fields. Instructions that run
@@ -112,7 +112,7 @@ macro_rules! fast_path_sequence {
                 ".popsection",
                 "9:",
                 flight = const FLIGHT,
-                path_flags = const FAST_PATH_FLAGS,
+                path_flags = const PATH_SELECTION_FLAGS,
                 current = sym CURRENT_TRACE,
                 in("rdi") $site,
                 in("rsi") $first,

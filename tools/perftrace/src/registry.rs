@@ -33,14 +33,14 @@ extern "C" {
 ///
 /// # Invariants
 ///
-/// `first_site` to `last_site` are the module's sites, and `off_word` points to a word that is 0.
-/// The sites and the word are live while the module is registered.
+/// The module's sites begin at `first_site` and end before `sites_end`. `off_word` points to a word
+/// that is 0. The sites and the word are live while the module is registered.
 #[repr(C)]
 #[derive(Debug)]
 pub struct MarkerModule {
     pub(crate) next: *mut MarkerModule,
     pub(crate) first_site: *const Site,
-    pub(crate) last_site: *const Site,
+    pub(crate) sites_end: *const Site,
     pub(crate) off_word: *const AtomicU32,
     /// Each object file of the module has a constructor; `nr_users` is the number of constructors
     /// that have run. Only the C macro uses this field.
@@ -50,7 +50,7 @@ pub struct MarkerModule {
 
 impl MarkerModule {
     fn sites(&self) -> &[Site] {
-        let bytes = (self.last_site as usize).saturating_sub(self.first_site as usize);
+        let bytes = (self.sites_end as usize).saturating_sub(self.first_site as usize);
         match self.first_site.is_null() {
             true => &[],
             // SAFETY: By the invariant of `MarkerModule`, the sites are live.
@@ -70,7 +70,7 @@ struct Registry {
     attach_state: AttachState,
     /// True if the process takes part in traces with shared buffers: `PERFTRACE_SHARED=1` is in the
     /// environment, and the process has restartable sequences.
-    shares_buffers: bool,
+    joins_shared_traces: bool,
     /// True if `PERFTRACE_DEBUG=1` is in the environment.
     is_debug_on: bool,
     /// True if the handlers for fork() are installed.
@@ -108,7 +108,7 @@ unsafe impl Sync for LockedRegistry {}
 static REGISTRY: LockedRegistry = LockedRegistry(UnsafeCell::new(Registry {
     modules: null_mut(),
     attach_state: AttachState::New,
-    shares_buffers: false,
+    joins_shared_traces: false,
     is_debug_on: false,
     has_fork_handlers: false,
     wake_file: WakeFile::new(),
@@ -149,9 +149,9 @@ pub unsafe extern "C" fn register_module(module: *mut MarkerModule) {
         match registry.attach_state {
             AttachState::New => registry.init_and_attach(),
             // The cause of the last failure may be gone: the device may have appeared.
-            AttachState::Waiting => return registry.attach_again(announcement),
+            AttachState::Waiting => return registry.reattach_and_register_all(announcement),
             AttachState::Attached if state::is_mapping_released() => {
-                return registry.attach_again(announcement)
+                return registry.reattach_and_register_all(announcement)
             }
             _ => {}
         }
@@ -213,7 +213,7 @@ pub(crate) fn attach_on_wake(announcement: u32) {
                 // handler has cleared them.
                 thread::clear_thread_words();
             }
-            registry.attach_again(announcement);
+            registry.reattach_and_register_all(announcement);
             // Store `last_announcement` last: a child that is created before the store still has
             // the previous value, so the child attaches as well.
             registry.wake_file.last_announcement = announcement;
@@ -228,7 +228,7 @@ pub(crate) fn attach_on_wake(announcement: u32) {
 pub(crate) fn attach_simulated(replace: bool) {
     with_locked_registry(|registry| {
         if replace {
-            registry.attach_child_to_simulation();
+            registry.reattach_to_simulation();
         } else if registry.attach_state != AttachState::Attached {
             registry.init_and_attach();
             registry.for_each_module(|module| registry.register_markers_of(module));
@@ -250,8 +250,9 @@ impl Registry {
         // A process without restartable sequences does not use shared buffers, because it would
         // lock a shared buffer by the word `owner`, which the restartable sequences of other
         // processes do not check.
-        self.shares_buffers = env_starts_with(c"PERFTRACE_SHARED", b'1') && thread::detect_rseq();
-        self.attach_process(self.wake_file.last_announcement);
+        self.joins_shared_traces =
+            env_starts_with(c"PERFTRACE_SHARED", b'1') && thread::detect_rseq();
+        self.attach_or_prepare_to_wait(self.wake_file.last_announcement);
         if self.attach_state != AttachState::Off && !self.has_fork_handlers {
             self.has_fork_handlers = true;
             // SAFETY: The handlers are functions of this library. The C library removes the
@@ -272,12 +273,12 @@ impl Registry {
     /// Attaches this process. Changes `attach_state` last. If another thread creates a child by a
     /// system call before `attach_state` changes, the child has the previous state, and attaches
     /// itself. `announcement` is the last announcement that caused an attempt to attach, or 0.
-    fn attach_process(&mut self, announcement: u32) {
+    fn attach_or_prepare_to_wait(&mut self, announcement: u32) {
         if let Some(page) = wiped_page::get_or_map_page() {
             page.set_owner();
         }
-        match device::attach_process(self.shares_buffers) {
-            Ok(mappings) => self.finish_attach(mappings, announcement),
+        match device::attach_process(self.joins_shared_traces) {
+            Ok(mappings) => self.install_and_check_mappings(mappings, announcement),
             Err(error) => {
                 self.log_error(c"/dev/perftrace", error.0);
                 self.attach_state = match self.prepare_to_wait_for_device(announcement) {
@@ -308,14 +309,14 @@ impl Registry {
     /// Until a site gets a marker word of the device, its pointer `word` points into the wake file.
     /// A child that another thread creates before `word` changes finds the announcement of the
     /// device in the wake file, and attaches itself.
-    fn attach_again(&mut self, announcement: u32) {
+    fn reattach_and_register_all(&mut self, announcement: u32) {
         let known =
             |site: &&Site| matches!(site.state.load(Relaxed), SITE_REGISTERED | SITE_WAITING);
         self.for_each_module(|module| {
             let sites = module.sites().iter().filter(known);
             sites.for_each(|site| site.state.store(SITE_UNREGISTERED, Relaxed));
         });
-        self.attach_process(announcement);
+        self.attach_or_prepare_to_wait(announcement);
         self.for_each_module(|module| match self.attach_state {
             AttachState::New | AttachState::Off => {
                 let sites = module.sites().iter();
@@ -327,7 +328,8 @@ impl Registry {
         });
     }
 
-    fn finish_attach(&mut self, mappings: DeviceMappings, announcement: u32) {
+    /// Installs the mappings of an attach. Sets `attach_state` by the version in the control page.
+    fn install_and_check_mappings(&mut self, mappings: DeviceMappings, announcement: u32) {
         // SAFETY: `device::attach_process()` has returned these mappings, which are never unmapped.
         unsafe { state::set_mappings(mappings.control, mappings.buffers) };
         #[cfg(feature = "simulate")]
@@ -378,7 +380,7 @@ impl Registry {
                     unsafe { fill_marker_request(marker, site.text) };
                 }
                 let call_error = self
-                    .register_in_kernel(markers)
+                    .register_with_reopen(markers)
                     .map_or_else(|Errno(error)| error, |()| 0);
                 for (site, marker) in sites.iter().filter(is_unregistered).zip(&*markers) {
                     match (state::marker_word_address(marker.number), marker.error) {
@@ -397,10 +399,10 @@ impl Registry {
 
     /// Sends the registration of markers to the kernel. Opens the device again if the program has
     /// closed the descriptor.
-    fn register_in_kernel(&self, markers: &mut [Marker]) -> Result<(), Errno> {
+    fn register_with_reopen(&self, markers: &mut [Marker]) -> Result<(), Errno> {
         match device::register_markers(markers) {
             Err(Errno(libc::EBADF)) => {
-                let mappings = device::attach_process(self.shares_buffers)?;
+                let mappings = device::attach_process(self.joins_shared_traces)?;
                 // The attach creates new mappings if the kernel has ended the previous attach of
                 // this process. A process that still uses the previous mappings cannot register
                 // markers.
@@ -444,10 +446,10 @@ impl Registry {
         }
     }
 
-    /// Attaches a child of fork() to a simulated kernel. The real kernel attaches a child without
-    /// help from the library.
+    /// Attaches a child of fork() to a simulated kernel, or replaces the simulated kernel of this
+    /// process. The real kernel attaches a child without help from the library.
     #[cfg(feature = "simulate")]
-    fn attach_child_to_simulation(&mut self) {
+    fn reattach_to_simulation(&mut self) {
         if self.attach_state != AttachState::Attached {
             return;
         }
@@ -464,7 +466,7 @@ impl Registry {
             buffers: self.mappings.1,
         };
         match crate::simulate::attach_simulated_process(Some(&replace)) {
-            Some(Ok(mappings)) => self.finish_attach(mappings, 0),
+            Some(Ok(mappings)) => self.install_and_check_mappings(mappings, 0),
             Some(Err(error)) => self.log_error(c"simulation in a child process", error),
             None => {}
         }
@@ -589,5 +591,5 @@ extern "C" fn reset_child_after_fork() {
         page.set_owner();
     }
     #[cfg(feature = "simulate")]
-    with_locked_registry(Registry::attach_child_to_simulation);
+    with_locked_registry(Registry::reattach_to_simulation);
 }

@@ -25,7 +25,7 @@ unsafe impl Sync for RustModule {}
 static RUST_MODULE: RustModule = RustModule(UnsafeCell::new(MarkerModule {
     next: null_mut(),
     first_site: null(),
-    last_site: null(),
+    sites_end: null(),
     off_word: &raw const ALWAYS_OFF_WORD,
     nr_users: 0,
     reserved: 0,
@@ -55,7 +55,7 @@ extern "C" fn register_rust_markers() {
     // is a static, and `unregister_rust_markers()` unregisters it.
     unsafe {
         let module = &mut *RUST_MODULE.0.get();
-        (module.first_site, module.last_site) = site_section_bounds();
+        (module.first_site, module.sites_end) = site_section_bounds();
         register_module(RUST_MODULE.0.get());
     }
 }

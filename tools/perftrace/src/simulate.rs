@@ -108,7 +108,7 @@ pub struct Record {
     /// The time of the record in ticks.
     pub time: u64,
     /// The words after the header: the key of the process, if the buffer is shared, and the fields.
-    pub payload: Vec<u64>,
+    pub words_after_header: Vec<u64>,
 }
 
 /// Attaches this process to a new simulated kernel. No trace records the process's markers yet.
@@ -166,7 +166,7 @@ pub(crate) fn attach_simulated_process(
         }
         (None, None) => return None,
     };
-    let kernel = file.and_then(|file| SimulatedKernel::open_or_create_kernel(file, config));
+    let kernel = file.and_then(|file| SimulatedKernel::join_own_kernel_or_create(file, config));
     let mappings = kernel.and_then(|(kernel, joined)| {
         if replace.is_none() && !joined && NEXT_ATTACH_CONFIG.load(Relaxed).is_null() {
             let flags = env::var("PERFTRACE_SIMULATE_FLAGS");
@@ -255,7 +255,7 @@ impl SimulatedKernel {
     /// If another copy of the library in this process has created a simulated kernel in the file,
     /// opens this kernel. If not, creates a new one. The returned flag is false if the simulated
     /// kernel is new.
-    fn open_or_create_kernel(
+    fn join_own_kernel_or_create(
         file: File,
         config: SimulatedKernelConfig,
     ) -> io::Result<(Self, bool)> {
@@ -303,7 +303,7 @@ impl SimulatedKernel {
     }
 
     /// Opens the simulated kernel whose file another process has created.
-    pub fn open_file_of_process(path: &Path) -> io::Result<Self> {
+    pub fn open_existing_file(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         Self::map_file(file, SimulatedKernelConfig::default())
     }
@@ -520,7 +520,7 @@ impl SimulatedKernel {
     /// Returns the records of a flight recorder, newest first.
     pub fn read_flight_recorder(&self, trace: u32, cpu: u32) -> Vec<Record> {
         let buffer = self.buffer(trace, cpu);
-        let mask = self.trace_mask(trace);
+        let mask = self.record_offset_mask(trace);
         let head = buffer.head.load(Acquire);
         // Copy the whole buffer before reading `reserve`: the value of `reserve` determines the
         // valid part of the copy.
@@ -549,7 +549,7 @@ impl SimulatedKernel {
                     marker: first as u16,
                     thread: (first >> 32) as u32,
                     time: word(at.wrapping_add(8)),
-                    payload: (2..words).map(|n| word(at.wrapping_add(n * 8))).collect(),
+                    words_after_header: (2..words).map(|n| word(at.wrapping_add(n * 8))).collect(),
                 });
             }
             at = after;
@@ -557,7 +557,7 @@ impl SimulatedKernel {
         records
     }
 
-    fn trace_mask(&self, trace: u32) -> u64 {
+    fn record_offset_mask(&self, trace: u32) -> u64 {
         let slot = &self.control().slots[trace as usize];
         u64::from(slot.mask.load(Relaxed))
     }
@@ -572,7 +572,7 @@ impl SimulatedKernel {
     }
 
     fn read_record(&self, trace: u32, buffer: &Buffer, at: u64) -> (Option<Record>, u64) {
-        let mask = self.trace_mask(trace);
+        let mask = self.record_offset_mask(trace);
         let word = |n: u64| self.load_record_word(buffer, at.wrapping_add(n * 8) & mask);
         let first = word(0);
         let words = (first >> 16) & 0xffff;
@@ -588,7 +588,7 @@ impl SimulatedKernel {
             marker: first as u16,
             thread: (first >> 32) as u32,
             time: word(1),
-            payload: (2..words).map(word).collect(),
+            words_after_header: (2..words).map(word).collect(),
         };
         (Some(record), words)
     }

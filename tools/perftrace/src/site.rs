@@ -75,12 +75,14 @@ impl Site {
     /// Returns true if any trace records the events of the marker.
     #[inline(always)]
     pub fn is_enabled(&self) -> bool {
-        self.enabled_traces() != 0
+        self.load_marker_word() != 0
     }
 
-    /// Returns the traces that record the events of the marker, with one bit for each trace.
+    /// Returns the word of the marker: the traces that record its events, with one bit for each
+    /// trace. While the site waits for the device, the word is one of the wake file; its value with
+    /// the bit `WAKE` announces the device.
     #[inline(always)]
-    pub(crate) fn enabled_traces(&self) -> u32 {
+    pub(crate) fn load_marker_word(&self) -> u32 {
         // Acquire: pairs with the kernel's stores to marker words, which come after the store of
         // the trace's generation. On x86, Acquire is a plain load. SAFETY: By the invariant of
         // `Site`, `word` points to a live word.
@@ -95,7 +97,7 @@ impl Site {
         self.state.store(SITE_REGISTERED, Relaxed);
         // INVARIANT: `word` lies in the first mapping, which is never removed.
         // Release: orders the store of `header` before the store of the pointer. Pairs with
-        // `enabled_traces()`, which loads the pointer and then, with Acquire, the word.
+        // `load_marker_word()`, which loads the pointer and then, with Acquire, the word.
         self.word.store(word.cast_mut(), Release);
     }
 

@@ -27,7 +27,7 @@ use crate::thread;
 const MAX_FREE_BUFFER_PASSES: u32 = 100;
 /// Maximum number of attempts to write an event into a shared buffer, or to count a lost event in a
 /// restartable sequence.
-const MAX_WRITE_ATTEMPTS: u32 = 1000;
+const MAX_SHARED_OR_LOST_ATTEMPTS: u32 = 1000;
 /// Number of words of a LOST record.
 const LOST_RECORD_WORDS: u64 = 3;
 
@@ -54,10 +54,10 @@ enum WriteOutcome {
 #[cold]
 #[inline(never)]
 pub(crate) fn write_to_all_traces(site: &Site, fields: &[u64]) {
-    let mut traces = site.enabled_traces();
+    let mut traces = site.load_marker_word();
     if traces & abi::WAKE != 0 {
         registry::attach_on_wake(traces);
-        traces = site.enabled_traces();
+        traces = site.load_marker_word();
     }
     let mut rest = traces;
     while rest != 0 {
@@ -69,7 +69,7 @@ pub(crate) fn write_to_all_traces(site: &Site, fields: &[u64]) {
     }
     if traces.is_power_of_two() {
         let trace = state::trace_in_slot(traces.trailing_zeros());
-        if let Some(trace) = trace.filter(|trace| trace.allows_fast_path()) {
+        if let Some(trace) = trace.filter(|trace| trace.has_tsc_clock()) {
             let trace = &raw const *trace as *mut TraceEntry;
             // Relaxed: the fields of the trace were set before any marker was enabled.
             if CURRENT_TRACE.load(Relaxed) != trace {
@@ -103,11 +103,12 @@ fn write_to_trace(trace: &TraceEntry, number: u32, site: &Site, fields: &[u64]) 
         // load C. Acquire: pairs with the kernel's stores to the slot and to the marker words,
         // whose order `fast_path.rs` describes.
         let generation = slot.generation.load(Acquire);
-        if site.enabled_traces() & trace.marker_word_bit.load(Relaxed) == 0 || generation & 1 == 0 {
+        if site.load_marker_word() & trace.marker_word_bit.load(Relaxed) == 0 || generation & 1 == 0
+        {
             return;
         }
         let (flags, mask) = (slot.flags.load(Relaxed), slot.mask.load(Relaxed));
-        let thread = thread::thread_id_bits();
+        let thread = thread::init_and_get_id_bits();
         if flags & FILTERED != 0 {
             // If the kernel changes the filter during the evaluation, the result is arbitrary. This
             // does no harm: the kernel then also changes the generation of the trace, and the
@@ -136,18 +137,20 @@ fn write_to_trace(trace: &TraceEntry, number: u32, site: &Site, fields: &[u64]) 
             fields,
         };
         if thread.is_none() {
-            return record.count_event_as_lost_in_shared_memory();
+            return record.count_lost_in_vfork_child();
         }
         match record.try_write_to_buffer() {
             (WriteOutcome::Done, _) => return,
             // Limit the number of attempts: another process may change the counts of a shared
             // buffer at any time.
-            (WriteOutcome::Retry, cpu) if flags & SHARED != 0 && tries >= MAX_WRITE_ATTEMPTS => {
+            (WriteOutcome::Retry, cpu)
+                if flags & SHARED != 0 && tries >= MAX_SHARED_OR_LOST_ATTEMPTS =>
+            {
                 return record.count_event_as_lost(cpu);
             }
             (WriteOutcome::Retry, _) => tries = tries.saturating_add(1),
             (WriteOutcome::AllOwned, _)
-                if flags & WAIT != 0 && !deadline.has_passed(slot.wait_ms()) =>
+                if flags & WAIT != 0 && !deadline.has_wait_lasted(slot.wait_ms()) =>
             {
                 device::sleep_1ms();
             }
@@ -156,7 +159,9 @@ fn write_to_trace(trace: &TraceEntry, number: u32, site: &Site, fields: &[u64]) 
                     WaitResult::Retry => {}
                     // Without the file descriptor of the device, the kernel cannot wake this
                     // thread, so poll.
-                    WaitResult::Unknown if record.may_poll_for_room(cpu, tail, &mut deadline) => {
+                    WaitResult::Unknown
+                        if record.may_poll_else_mark_stalled(cpu, tail, &mut deadline) =>
+                    {
                         device::sleep_1ms()
                     }
                     WaitResult::Unknown | WaitResult::NoRoom => {
@@ -179,7 +184,12 @@ impl PendingRecord<'_> {
     /// Returns true if a thread that cannot wait in the kernel may continue to poll for room. When
     /// a wait times out, stores `tail` + 1 in `stalled`. Until the reader advances `tail`, the
     /// value in `stalled` keeps other events from polling.
-    fn may_poll_for_room(&self, cpu: u32, tail: u64, deadline: &mut device::WaitDeadline) -> bool {
+    fn may_poll_else_mark_stalled(
+        &self,
+        cpu: u32,
+        tail: u64,
+        deadline: &mut device::WaitDeadline,
+    ) -> bool {
         let Some(buffer) = self.trace.buffer(cpu) else {
             return false;
         };
@@ -189,7 +199,7 @@ impl PendingRecord<'_> {
         if buffer.stalled.load(Relaxed) == position {
             return false;
         }
-        let timed_out = deadline.has_passed(self.slot.wait_ms());
+        let timed_out = deadline.has_wait_lasted(self.slot.wait_ms());
         if timed_out {
             buffer.stalled.store(position, Relaxed);
         }
@@ -467,7 +477,7 @@ impl PendingRecord<'_> {
     /// Counts the event as lost. Called in a process that shares the memory of the traced process
     /// and has no restartable sequence, such as a child of vfork(). The next thread that writes
     /// into the buffer reports the loss.
-    fn count_event_as_lost_in_shared_memory(&self) {
+    fn count_lost_in_vfork_child(&self) {
         let lost = self.count_lost_atomic(device::current_cpu());
         let buffer = lost.and_then(|(cpu, _)| self.trace.buffer(cpu));
         if let Some(buffer) = buffer.filter(|_| self.flags & FLIGHT == 0) {
@@ -496,7 +506,7 @@ impl PendingRecord<'_> {
     /// sequence or no buffer, if the buffer has changed in each attempt, or if the trace has ended.
     fn count_lost_rseq(&self) -> Option<(u32, u64)> {
         let rseq = thread::rseq_offset()?;
-        for _ in 0..MAX_WRITE_ATTEMPTS {
+        for _ in 0..MAX_SHARED_OR_LOST_ATTEMPTS {
             let cpu = thread::rseq_cpu(rseq);
             let buffer = self.trace.buffer(cpu)?;
             // Relaxed: the restartable sequence compares `head` and `lost` again.

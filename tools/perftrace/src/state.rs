@@ -62,9 +62,9 @@ impl TraceEntry {
         unsafe { &*self.slot.load(Relaxed) }
     }
 
-    /// Returns true if the fast path may write to the trace. The fast path reads the time stamp
-    /// counter, so it must not write to a trace with another clock.
-    pub(crate) fn allows_fast_path(&self) -> bool {
+    /// Returns true if the clock of the trace is the time stamp counter. The fast path reads the
+    /// time stamp counter, so it must not write to a trace with another clock.
+    pub(crate) fn has_tsc_clock(&self) -> bool {
         self.clock.load(Relaxed) == CLOCK_TSC
     }
 

@@ -96,7 +96,7 @@ pub(crate) fn rseq_cpu(rseq: u64) -> u32 {
 /// memory of the traced process, such as a child of vfork(). A process that shares the memory of
 /// its parent has no restartable sequence, so it must not access the data that restartable
 /// sequences protect.
-pub(crate) fn thread_id_bits() -> Option<u64> {
+pub(crate) fn init_and_get_id_bits() -> Option<u64> {
     let stored: u64;
     // SAFETY: The instruction reads a word of this thread's static storage, which exists as long as
     // the thread.

@@ -94,7 +94,7 @@ impl WriterProcess {
             );
             thread::sleep(Duration::from_micros(100));
         }
-        let kernel = SimulatedKernel::open_file_of_process(&path).expect("its file");
+        let kernel = SimulatedKernel::open_existing_file(&path).expect("its file");
         fs::remove_file(path).expect("its file");
         Self {
             child,
@@ -110,7 +110,7 @@ impl WriterProcess {
 
     /// Checks the marker of an event, and returns the numbers of the thread and of the event.
     fn check_event(&self, record: &Record) -> (u32, u64) {
-        let (a, b) = (record.payload[0], record.payload[1]);
+        let (a, b) = (record.words_after_header[0], record.words_after_header[1]);
         let (thread_nr, n) = (a as u32, (a >> 32) | ((b & 0xffff_ffff) << 32));
         let name = match n % 3 {
             0 => "killed:text thread:u32 n:u64 s:str",

@@ -41,7 +41,10 @@ fn read_event_numbers(kernel: &SimulatedKernel, flags: u32) -> Vec<u64> {
             records
         }
     };
-    records.iter().map(|record| record.payload[0]).collect()
+    records
+        .iter()
+        .map(|record| record.words_after_header[0])
+        .collect()
 }
 
 /// Returns true if there are `NR_LAST_STEPS` addresses, and less than half of them are different,

@@ -92,11 +92,11 @@ impl EventsOfAllCpus {
                 *last = record.time;
                 if record.marker == LOST_RECORD {
                     let reported = self.reported_lost.entry(cpu).or_default();
-                    assert!(record.payload[0] >= *reported, "losses fall");
-                    *reported = record.payload[0];
+                    assert!(record.words_after_header[0] >= *reported, "losses fall");
+                    *reported = record.words_after_header[0];
                     continue;
                 }
-                let fields = &record.payload[key_words..];
+                let fields = &record.words_after_header[key_words..];
                 if record.marker == event {
                     let [a, b, c] = fields[..] else {
                         panic!("{record:?}")

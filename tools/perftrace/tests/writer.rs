@@ -37,7 +37,10 @@ fn write_counted_events(from: u64, to: u64) {
 /// Returns the number `n` from each of the `records`, which are events that
 /// `write_counted_events()` has written.
 fn event_numbers(records: &[perftrace::simulate::Record]) -> Vec<u64> {
-    records.iter().map(|record| record.payload[0]).collect()
+    records
+        .iter()
+        .map(|record| record.words_after_header[0])
+        .collect()
 }
 
 #[test]
@@ -70,7 +73,10 @@ fn r3_1_event_record_has_marker_thread_and_fields() {
     let number = marker_number(kernel, "writer:pair value:u32 sum:u64");
     assert_eq!(record.marker, number);
     assert_eq!(record.thread, gettid());
-    assert_eq!(record.payload, [0x5566_7788_aabb_ccdd, 0x1122_3344]);
+    assert_eq!(
+        record.words_after_header,
+        [0x5566_7788_aabb_ccdd, 0x1122_3344]
+    );
 }
 
 #[test]
@@ -85,7 +91,10 @@ fn r3_1_fields_of_all_types_are_packed_without_holes() {
     }
     kernel.end_trace(4);
     let records = read_trace_records(kernel, 4);
-    let payloads: Vec<&[u64]> = records.iter().map(|record| &record.payload[..]).collect();
+    let payloads: Vec<&[u64]> = records
+        .iter()
+        .map(|record| &record.words_after_header[..])
+        .collect();
     let mut many = vec![1u8];
     many.extend(2u64.to_le_bytes());
     many.extend(1.0f32.to_le_bytes());
@@ -114,7 +123,7 @@ fn r3_2_texts_that_are_too_long_are_truncated() {
     kernel.end_trace(5);
     let records = read_trace_records(kernel, 5);
     let bytes = |n: usize| -> Vec<u8> {
-        let words = records[n].payload.iter();
+        let words = records[n].words_after_header.iter();
         words.flat_map(|word| word.to_le_bytes()).collect()
     };
     let cut = bytes(0);
@@ -154,7 +163,7 @@ fn r3_1_buffer_that_is_read_is_used_again_from_its_start() {
         let records = kernel.read_records(7, 0);
         let numbers = Vec::from_iter(round * 10..round * 10 + 10);
         assert_eq!(event_numbers(&records[..10]), numbers);
-        assert_eq!(records[10].payload, [1, 2, round]);
+        assert_eq!(records[10].words_after_header, [1, 2, round]);
     }
     kernel.end_trace(7);
     assert_eq!(kernel.nr_lost_events(7, 0), 0);
@@ -202,7 +211,7 @@ fn r3_11_a_flight_recorder_has_the_newest_events_whole() {
         let text = "x".repeat(n * 13);
         event!(writer, long, s: str = &text, t: str = "", a: u32 = n as u32);
         let newest = kernel.read_flight_recorder(9, 0);
-        assert_eq!(newest[0].payload.len(), (n * 13 + 6).div_ceil(8));
+        assert_eq!(newest[0].words_after_header.len(), (n * 13 + 6).div_ceil(8));
     }
     kernel.end_trace(9);
     assert_eq!(kernel.nr_lost_events(9, 0), 0);

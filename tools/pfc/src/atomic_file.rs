@@ -229,7 +229,7 @@ impl AtomicFile {
             if self.is_recording && self.must_keep_destination()? {
                 let name = |n| Ok(alternative_recording_path(&self.destination, n));
                 let (_, path) =
-                    try_paths_until_unused(name, |to| rename_to_unused_path(temporary, to))?;
+                    try_paths_until_unused(name, |to| rename_unless_exists(temporary, to))?;
                 self.destination.clone_from(&path);
                 self.reported_path = path;
             } else {
@@ -412,7 +412,7 @@ fn temporary_file_path(destination: &Path, n: u32) -> io::Result<PathBuf> {
 }
 
 /// Renames a file to a path that does not exist.
-fn rename_to_unused_path(from: &Path, to: &Path) -> io::Result<()> {
+fn rename_unless_exists(from: &Path, to: &Path) -> io::Result<()> {
     match fs::symlink_metadata(to) {
         Ok(_) => Err(ErrorKind::AlreadyExists.into()),
         Err(_) => fs::rename(from, to),

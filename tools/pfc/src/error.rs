@@ -98,7 +98,7 @@ impl fmt::Display for Failure {
             Self::Write(e) => write!(f, "cannot write to standard output: {e}"),
             Self::Call(action, e) => {
                 let advice =
-                    limits::advice_on_limit_error(e) + unmounted_filesystem_advice(action, e);
+                    limits::advice_on_resource_error(e) + unmounted_filesystem_advice(action, e);
                 write!(f, "cannot {action}: {e}{advice}")
             }
             Self::Create(path, e) => {
@@ -110,7 +110,7 @@ impl fmt::Display for Failure {
                     ErrorKind::PermissionDenied => {
                         "; its directory must be writable, too".to_owned()
                     }
-                    _ => limits::advice_on_limit_error(e),
+                    _ => limits::advice_on_resource_error(e),
                 };
                 let path = visible::escape_path(path);
                 write!(f, "cannot write to {path}: {e}{hint}")
@@ -121,7 +121,7 @@ impl fmt::Display for Failure {
                     f,
                     "cannot write to {}: {error}; the recording is not complete: {kept}{}",
                     visible::escape_path(path),
-                    limits::advice_on_limit_error(error)
+                    limits::advice_on_resource_error(error)
                 )
             }
             Self::Refused(why) | Self::InvalidFilter(why) => f.write_str(why),
@@ -232,7 +232,7 @@ fn device_open_advice(error: &io::Error) -> String {
         Some(libc::ENXIO | libc::ENODEV) => {
             "; check that the module is loaded: lsmod | grep -E 'perf|ppa'".to_owned()
         }
-        _ => limits::advice_on_limit_error(error),
+        _ => limits::advice_on_resource_error(error),
     }
 }
 
@@ -258,7 +258,7 @@ fn counters_error_message(error: &Error) -> String {
             };
             format!("{}: {reason}{remedy}", visible::escape_path(path))
         }
-        Error::Io(_, e) => format!("{error}{}", limits::advice_on_limit_error(e)),
+        Error::Io(_, e) => format!("{error}{}", limits::advice_on_resource_error(e)),
         Error::Version(_) => format!("{error}; use the pfc that was built with the module"),
         Error::NotCounters(_) | Error::Corrupt(_) => {
             format!("{error}; check --device, and that pfc is as new as the module")
@@ -296,7 +296,7 @@ fn accounting_error_message(error: &ppa::Error) -> String {
         Error::Version(_) | Error::Corrupt(_) => {
             format!("{error}; use the pfc that was built with the module")
         }
-        Error::Read(_, e) => format!("{error}{}", limits::advice_on_limit_error(e)),
+        Error::Read(_, e) => format!("{error}{}", limits::advice_on_resource_error(e)),
         Error::NoTask(_) => error.to_string(),
     }
 }
@@ -325,7 +325,7 @@ fn tracing_error_message(error: &perftrace_reader::Error) -> String {
             format!("{error}; use the pfc that was built with the module")
         }
         Error::Call(_, e) | Error::Write(e) => {
-            format!("{error}{}", limits::advice_on_limit_error(e))
+            format!("{error}{}", limits::advice_on_resource_error(e))
         }
         Error::Invalid(_) => error.to_string(),
     }

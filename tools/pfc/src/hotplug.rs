@@ -110,7 +110,7 @@ pub fn read_cpu_generation(cpu: u32) -> Option<u64> {
 /// cannot be read. Called after a failed call on the CPU: if the result is true, the caller reports
 /// the error of that call. A CPU that was online when the user's list of CPUs was checked can be
 /// offline now.
-pub fn is_cpu_online(cpu: u32) -> bool {
+pub fn cpu_may_be_online(cpu: u32) -> bool {
     read_online_cpus().map_or(true, |online| online.contains(&cpu))
 }
 
@@ -198,7 +198,7 @@ impl MonitoredCpus {
     /// Returns a message if the last read of [`ONLINE_CPUS_PATH`] failed.
     pub fn describe_online_cpus_read_error(&self) -> Option<String> {
         let error = self.online_cpus_read_error.as_ref()?;
-        let advice = limits::advice_on_limit_error(error);
+        let advice = limits::advice_on_resource_error(error);
         Some(format!(
             "cannot read {ONLINE_CPUS_PATH}: {error}{advice}; \
              CPUs that have come online are missing"

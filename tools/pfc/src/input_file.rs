@@ -17,22 +17,26 @@ const MAX_STREAM_BYTES: u64 = 4 << 30;
 ///
 /// `FileTooLarge` if a pipe or a device has more than 4 GiB; otherwise the error of open() or
 /// read().
-pub fn read_if_begins_with(path: &Path, begin: &[u8]) -> io::Result<Vec<u8>> {
+pub fn read_file_or_differing_head(path: &Path, begin: &[u8]) -> io::Result<Vec<u8>> {
     let file = File::open(path)?;
     let max_size = match file.metadata()? {
         metadata if metadata.is_file() => u64::MAX,
         _ => MAX_STREAM_BYTES,
     };
-    read_up_to_limit(file, begin, max_size)
+    read_limited_or_differing_head(file, begin, max_size)
 }
 
-/// Returns the contents of a stream, with the limits of [`read_if_begins_with`] for a pipe or a
-/// device.
-pub fn read_stream_if_begins_with(stream: impl Read, begin: &[u8]) -> io::Result<Vec<u8>> {
-    read_up_to_limit(stream, begin, MAX_STREAM_BYTES)
+/// Returns the contents of a stream, with the limits of [`read_file_or_differing_head`] for a pipe
+/// or a device.
+pub fn read_stream_or_differing_head(stream: impl Read, begin: &[u8]) -> io::Result<Vec<u8>> {
+    read_limited_or_differing_head(stream, begin, MAX_STREAM_BYTES)
 }
 
-fn read_up_to_limit(mut stream: impl Read, begin: &[u8], max_size: u64) -> io::Result<Vec<u8>> {
+fn read_limited_or_differing_head(
+    mut stream: impl Read,
+    begin: &[u8],
+    max_size: u64,
+) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut head = stream.by_ref().take(begin.len() as u64);
     head.read_to_end(&mut bytes)?;
@@ -63,21 +67,21 @@ mod tests {
     fn pfc_input_a_device_that_never_ends_is_refused() {
         let zero = Path::new("/dev/zero");
         assert_eq!(
-            read_if_begins_with(zero, b"PERFILE2").expect("bytes"),
+            read_file_or_differing_head(zero, b"PERFILE2").expect("bytes"),
             [0; 8]
         );
         let endless = || io::repeat(b'x');
         assert_eq!(
-            read_up_to_limit(endless(), b"ab", 100).expect("bytes"),
+            read_limited_or_differing_head(endless(), b"ab", 100).expect("bytes"),
             b"xx"
         );
-        let error = read_up_to_limit(endless(), b"xx", 100).expect_err("too long");
+        let error = read_limited_or_differing_head(endless(), b"xx", 100).expect_err("too long");
         assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
     }
 
     #[test]
     fn pfc_input_a_file_is_read_to_its_end() {
-        let read = |bytes: &[u8]| read_up_to_limit(bytes, b"ab", 6).expect("bytes");
+        let read = |bytes: &[u8]| read_limited_or_differing_head(bytes, b"ab", 6).expect("bytes");
         assert_eq!(read(b"abcdef"), b"abcdef");
         assert_eq!(read(b"ab"), b"ab");
         assert_eq!(read(b"a"), b"a");

@@ -11,7 +11,7 @@ use serde_json::{json, Value};
 use crate::time;
 
 /// Writes the JSON object of `pfc list`, which has the instances without their values.
-pub fn write_instance_list<'a>(
+pub fn write_list_document<'a>(
     catalogue: &InstanceCatalogue,
     instances: impl Iterator<Item = &'a Instance>,
     out: &mut impl Write,
@@ -26,7 +26,7 @@ pub fn write_instance_list<'a>(
 /// Writes the JSON object of `pfc read` and `pfc snapshot`, which has the instances with their
 /// values. The JSON object also has the time stamps of the snapshot, and the possible and online
 /// CPUs.
-pub fn write_instance_values<'a>(
+pub fn write_values_document<'a>(
     snapshot: &Snapshot,
     readings: impl Iterator<Item = Reading<'a>>,
     per_cpu: bool,
@@ -45,7 +45,7 @@ pub fn write_instance_values<'a>(
     // The field `value` of an instance is the total over all CPUs. For a histogram, `value` is the
     // number of values that were counted, and the field `buckets` has the count of each bucket.
     let instance = |r: Reading<'_>| {
-        let histogram = r.instance().kind == Kind::Histogram;
+        let histogram = r.instance().effective_kind == Kind::Histogram;
         let mut object = instance_json(r.instance());
         object["value"] = json!(r.total());
         if histogram {

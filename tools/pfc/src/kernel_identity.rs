@@ -10,7 +10,7 @@ use std::path::Path;
 use object::elf::NT_GNU_BUILD_ID;
 
 /// The size of a build ID in perf.data, in bytes. A longer build ID is cut.
-const MAX_BUILD_ID_BYTES: usize = 20;
+const MAX_KEPT_BUILD_ID_BYTES: usize = 20;
 
 /// The identity of a kernel and of one boot of the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,7 +69,7 @@ fn find_gnu_build_id(mut notes: &[u8]) -> Option<Vec<u8>> {
         let (name, rest) = rest.split_at_checked(size(0)?)?;
         let (contents, rest) = rest.split_at_checked(size(4)?)?;
         if name == b"GNU\0" && word(8) == NT_GNU_BUILD_ID {
-            let size = (word(4) as usize).min(MAX_BUILD_ID_BYTES);
+            let size = (word(4) as usize).min(MAX_KEPT_BUILD_ID_BYTES);
             return Some(contents[..size].to_vec());
         }
         notes = rest;

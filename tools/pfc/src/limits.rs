@@ -9,14 +9,14 @@ use std::sync::{Arc, OnceLock};
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 use signal_hook::consts::SIGXFSZ;
 
-/// The limits on the number of open files before [`set_up_file_limits`] changed them; not set if
-/// [`set_up_file_limits`] did not change them.
+/// The limits on the number of open files before [`set_up_fd_limit_and_sigxfsz`] changed them; not
+/// set if [`set_up_fd_limit_and_sigxfsz`] did not change them.
 static FORMER_OPEN_FILE_LIMITS: OnceLock<Rlimit> = OnceLock::new();
 
 /// Raises the soft limit on the number of open files to the hard limit, because each thread that is
 /// counted or sampled needs a descriptor. After this call, a write beyond the maximum size of a
 /// file fails with EFBIG, and does not kill the process by SIGXFSZ.
-pub fn set_up_file_limits() {
+pub fn set_up_fd_limit_and_sigxfsz() {
     let former = getrlimit(Resource::Nofile);
     let raised = Rlimit {
         current: former.maximum,
@@ -32,9 +32,9 @@ pub fn set_up_file_limits() {
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
 }
 
-/// Restores the limits that were in force before [`set_up_file_limits`] changed them. Called in a
-/// child process before it executes a command of the user: a program that uses select(2) must not
-/// get descriptors above 1023.
+/// Restores the limits that were in force before [`set_up_fd_limit_and_sigxfsz`] changed them.
+/// Called in a child process before it executes a command of the user: a program that uses
+/// select(2) must not get descriptors above 1023.
 pub fn restore_open_file_limit() -> io::Result<()> {
     match FORMER_OPEN_FILE_LIMITS.get() {
         Some(former) => Ok(setrlimit(Resource::Nofile, *former)?),
@@ -44,7 +44,7 @@ pub fn restore_open_file_limit() -> io::Result<()> {
 
 /// Returns advice for an error that was caused by a limit or by a full file system. For any other
 /// error, the advice is empty.
-pub fn advice_on_limit_error(error: &io::Error) -> String {
+pub fn advice_on_resource_error(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::EMFILE) => {
             let limit = getrlimit(Resource::Nofile).current;

@@ -25,7 +25,7 @@ pub fn run(device: &Path, args: &ListArgs, out: &mut Out) -> Result<(), Failure>
     }
     if args.json {
         return out.write_with_io_function(|out| {
-            instances_json::write_instance_list(selection.catalogue(), selection.instances(), out)
+            instances_json::write_list_document(selection.catalogue(), selection.instances(), out)
         });
     }
     let mut table = Table::new().with_columns(">NUMBER|NAME|KIND|UNIT|STATE|>LIFE");

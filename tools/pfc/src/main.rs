@@ -106,7 +106,7 @@ fn main() -> ExitCode {
             };
         }
     };
-    limits::set_up_file_limits();
+    limits::set_up_fd_limit_and_sigxfsz();
     match run_subcommand(&cli) {
         Ok(code) => code,
         Err(failure) => failure.print_and_get_exit_code(),

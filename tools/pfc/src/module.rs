@@ -8,7 +8,7 @@ use std::process::Command;
 /// Loads the module `name` if its device file `device` does not exist and the caller is root.
 /// Returns true only if this call has made the device file appear. If modprobe fails, it prints the
 /// reason. A module that modprobe's configuration blacklists is not loaded.
-pub fn load_if_device_missing(name: &str, device: &str) -> bool {
+pub fn try_load_if_no_device(name: &str, device: &str) -> bool {
     if Path::new(device).exists() || !rustix::process::geteuid().is_root() {
         return false;
     }

@@ -222,7 +222,7 @@ impl Out {
             OutputDestination::Recording {
                 file,
                 complete_record_bytes,
-            } => write_record_to_file(file, complete_record_bytes, record),
+            } => publish_record(file, complete_record_bytes, record),
             _ => {
                 io::Write::write_all(self, record.as_bytes()).and_then(|()| io::Write::flush(self))
             }
@@ -286,11 +286,7 @@ impl Write for Out {
 
 /// Writes one record to the file of a recording, and gives the file its name after the first record.
 /// If the write fails, a regular file keeps the `complete_bytes` bytes of the records before.
-fn write_record_to_file(
-    file: &mut AtomicFile,
-    complete_bytes: &mut u64,
-    record: &str,
-) -> io::Result<()> {
+fn publish_record(file: &mut AtomicFile, complete_bytes: &mut u64, record: &str) -> io::Result<()> {
     let mut to = file.unbuffered_file();
     if let Err(error) = to.write_all(record.as_bytes()) {
         if to.metadata().is_ok_and(|m| m.is_file()) {

@@ -15,7 +15,7 @@ pub struct DevicePermissions {
     gid: u32,
     mode: u32,
     /// True if the device's group is one of the supplementary groups of this process.
-    is_group_member: bool,
+    is_supplementary_group: bool,
 }
 
 impl DevicePermissions {
@@ -33,7 +33,7 @@ impl DevicePermissions {
             group_name: find_user_or_group_name("/etc/group", gid),
             gid,
             mode: file.mode() & 0o7777,
-            is_group_member: is_member,
+            is_supplementary_group: is_member,
         })
     }
 
@@ -50,7 +50,7 @@ impl DevicePermissions {
             true => (0o060, "rw"),
             false => (0o040, "r"),
         };
-        match (self.gid, self.mode & bits == bits, self.is_group_member) {
+        match (self.gid, self.mode & bits == bits, self.is_supplementary_group) {
             (0, ..) => format!(
                 "run this as root, or give the device to a group by a udev rule; until the next boot: chgrp GROUP {path}"
             ),
@@ -101,7 +101,7 @@ mod tests {
                 group_name: group,
                 gid,
                 mode,
-                is_group_member: member,
+                is_supplementary_group: member,
             };
             owners.access_remedy("/dev/perfmon", write)
         };

@@ -19,15 +19,15 @@ use crate::table::Table;
 /// Loads perfmon.ko if it is not loaded and the caller is root. Creates a context, because the
 /// kernel loads the modules of the PMU descriptions when the first context is created.
 pub fn load_perfmon_modules() {
-    module::load_if_device_missing("perfmon", perfmon::PERFMON_DEVICE_PATH);
+    module::try_load_if_no_device("perfmon", perfmon::PERFMON_DEVICE_PATH);
     // An error of Context::create() is ignored here: the caller reports it when it uses perfmon.
     let _ = Context::create(Scope::Thread);
 }
 
 /// Reads the list of registers from /proc/perfmon_map. If perfmon.ko is not loaded, the file
 /// /proc/perfmon_map does not exist, and the returned list is empty.
-pub fn read_register_map() -> Result<RegisterMap, Failure> {
-    match RegisterMap::read() {
+pub fn read_register_map_or_empty() -> Result<RegisterMap, Failure> {
+    match RegisterMap::load_pmus_and_read() {
         Err(e) if e.kind() == ErrorKind::NotFound && Path::new("/proc/self").exists() => {
             Ok(RegisterMap::default())
         }
@@ -37,7 +37,8 @@ pub fn read_register_map() -> Result<RegisterMap, Failure> {
 
 pub fn run(args: &JsonArgs, out: &mut Out) -> Result<(), Failure> {
     load_perfmon_modules();
-    let map = RegisterMap::read().map_err(|e| syscall_failure("read the map of registers", &e))?;
+    let map = RegisterMap::load_pmus_and_read()
+        .map_err(|e| syscall_failure("read the map of registers", &e))?;
     let tables = libpfm::list_event_tables().unwrap_or_default();
     if args.json {
         let descriptions: Vec<Value> = map.descriptions().map(pmu_description_json).collect();
@@ -76,7 +77,7 @@ fn print_register_table(description: &PmuDescription, out: &mut Out) -> Result<(
             String::new(),
             String::new(),
             format!("{:#x}", r.reserved),
-            r.scope.clone(),
+            r.allowed_context_scope.clone(),
         ];
         table.add_row(cells, None);
     }
@@ -95,7 +96,7 @@ fn print_register_table(description: &PmuDescription, out: &mut Out) -> Result<(
             width,
             pmcs.join(","),
             String::new(),
-            r.scope.clone(),
+            r.allowed_context_scope.clone(),
         ];
         table.add_row(cells, None);
     }
@@ -124,7 +125,7 @@ fn pmu_description_json(description: &PmuDescription) -> Value {
         .iter()
         .map(|r| {
             json!({"number": r.number, "name": r.name, "address": r.address, "reset": r.reset,
-                "reserved": r.reserved, "scope": r.scope})
+                "reserved": r.reserved, "scope": r.allowed_context_scope})
         })
         .collect();
     let pmds: Vec<Value> = description
@@ -133,7 +134,7 @@ fn pmu_description_json(description: &PmuDescription) -> Value {
         .map(|r| {
             json!({"number": r.number, "name": r.name, "address": r.address, "width": r.width,
                 "pmcs": pmc_numbers_in_mask(description, r.pmc_mask).collect::<Vec<_>>(),
-                "rdpmc": r.rdpmc_index, "counter": r.is_counter, "scope": r.scope})
+                "rdpmc": r.rdpmc_index, "counter": r.is_counter, "scope": r.allowed_context_scope})
         })
         .collect();
     json!({"name": description.name, "pmcs": pmcs, "pmds": pmds})

@@ -28,7 +28,7 @@ pub fn run(device: &Path, args: &ReadArgs, out: &mut Out) -> Result<(), Failure>
     let readings = snapshot.readings().filter(is_selected);
     if args.json {
         out.write_with_io_function(|out| {
-            instances_json::write_instance_values(&snapshot, readings, args.per_cpu, out)
+            instances_json::write_values_document(&snapshot, readings, args.per_cpu, out)
         })?;
     } else if args.csv {
         print_values_as_csv(readings, args.per_cpu, out)?;
@@ -78,17 +78,17 @@ pub fn print_instance_table<'a>(
         let unit = ScaledUnit::of_instance_value(instance);
         let mut cells = vec![
             instance.name.clone(),
-            unit.format_value(reading.total()),
+            unit.format_exact_or_scaled(reading.total()),
             unit.column_unit_text(),
         ];
         if per_cpu {
             cells.extend(reading.per_cpu().map(|(_, slots)| {
-                unit.format_value(slots.iter().fold(0, |a: i64, b| a.wrapping_add(*b)))
+                unit.format_exact_or_scaled(slots.iter().fold(0, |a: i64, b| a.wrapping_add(*b)))
             }));
         }
         let dormant = instance.state == InstanceState::Dormant;
         table.add_row(cells, dormant.then_some(TextStyle::Dim));
-        if instance.is_histogram() {
+        if instance.has_log2_buckets() {
             add_histogram_lines(&reading, &mut table);
         }
     }
@@ -164,7 +164,7 @@ fn print_values_as_csv<'a>(
             instance.unit.name(),
             instance.exponent
         );
-        let histogram = instance.kind == Kind::Histogram;
+        let histogram = instance.effective_kind == Kind::Histogram;
         let mut line = |cpu: &str, slots: &[i64]| -> Result<(), Failure> {
             for (b, value) in slots.iter().enumerate() {
                 let bucket = if histogram {

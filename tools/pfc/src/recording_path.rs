@@ -142,8 +142,9 @@ impl RecordingDirectory {
         }
     }
 
-    /// Removes a trace that has no events.
-    pub fn discard_empty_trace(self) {
+    /// Removes the metadata of the trace, and then the directory if it has no other files. The
+    /// caller must know that the trace has no events.
+    pub fn remove_metadata_and_directory(self) {
         let _ = unlinkat(&self.directory, CTF_METADATA, AtFlags::empty());
         self.remove_if_empty();
     }

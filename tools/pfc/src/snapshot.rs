@@ -23,7 +23,7 @@ pub fn run(device: &Path, args: &SnapshotArgs, out: &mut Out) -> Result<(), Fail
     }
     if args.json {
         return out.write_with_io_function(|out| {
-            instances_json::write_instance_values(&snapshot, snapshot.readings(), true, out)
+            instances_json::write_values_document(&snapshot, snapshot.readings(), true, out)
         });
     }
     let stamp = snapshot.stamp();

@@ -76,7 +76,7 @@ impl LiveProfile {
         self.reader
             .add_file(file)
             .map_err(|why| Failure::Refused(format!("invalid records: {why}")))?;
-        let mut problems = self.contexts.find_problems();
+        let mut problems = self.contexts.refresh_problems();
         // The contexts report lost records of processes already.
         let of_names = self.reader.find_problems().into_iter();
         problems.extend(of_names.filter(|p| !p.ends_with(MISSING_PROCESS_RECORDS_CONSEQUENCE)));
@@ -88,7 +88,7 @@ impl LiveProfile {
                 &TABLE_SORT_KEYS,
             ),
             nr_samples: profile.samples.len(),
-            nr_lost: std::mem::take(&mut self.contexts.drained_records.nr_lost),
+            nr_lost: std::mem::take(&mut self.contexts.drained_records.nr_lost_records_since_reset),
             duration: Duration::from_nanos(until.saturating_sub(self.last_table_end_ns)),
             offline_ns_by_cpu: std::mem::take(&mut profile.offline_ns_by_cpu),
             problems: problems
@@ -97,7 +97,7 @@ impl LiveProfile {
                 .collect(),
         };
         self.last_table_end_ns = until;
-        self.reader.drop_shown_samples();
+        self.reader.drop_shown_and_outdated_data();
         Ok(table)
     }
 
@@ -190,9 +190,9 @@ pub fn run(device: &Path, args: &TopArgs, out: &mut Out) -> Result<ExitCode, Fai
     contexts.read_rings_and_update_contexts();
     // Finds the contexts that have ended early since the last table. Only tables show the problems
     // themselves.
-    contexts.find_problems();
+    contexts.refresh_problems();
     let is_complete =
-        target.report_unless_all_monitored(|thread| contexts.has_thread_exited(thread));
+        target.report_unless_monitored_to_end(|thread| contexts.has_thread_exited(thread));
     Ok(exit_code_of_run(None, is_complete))
 }
 
@@ -260,7 +260,7 @@ impl LiveScreen for TopScreen<'_> {
             title.push_span(format!("   {keys}space: pause, q: quit"));
         }
         for line in self.table_lines.iter().take(frame.area().height.into()) {
-            all.push(style_table_line(line, self.is_coloured));
+            all.push(colour_if_kernel_line(line, self.is_coloured));
         }
         frame.render_widget(Paragraph::new(all), frame.area());
     }
@@ -298,7 +298,7 @@ impl LiveScreen for TopScreen<'_> {
 
 /// Returns a line of the table with its style for the terminal. Lines of kernel functions are
 /// yellow if `is_coloured` is true.
-fn style_table_line(line: &str, is_coloured: bool) -> Line<'_> {
+fn colour_if_kernel_line(line: &str, is_coloured: bool) -> Line<'_> {
     match is_coloured && line.contains("[k] ") {
         true => Line::from(Span::styled(line, Style::new().fg(Color::Yellow))),
         false => Line::from(line),

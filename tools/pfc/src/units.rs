@@ -25,7 +25,7 @@ impl ScaledUnit {
     /// Returns the unit of an instance's value. The value of a histogram is the number of values
     /// that the histogram has counted, so its unit is events.
     pub fn of_instance_value(instance: &perfcounters::Instance) -> Self {
-        match instance.kind {
+        match instance.effective_kind {
             Kind::Histogram => Self {
                 unit: Unit::Events,
                 exponent: 0,
@@ -45,7 +45,7 @@ impl ScaledUnit {
 
     /// If the unit is bytes or seconds, or if the exponent is not 0, formats the value by
     /// [`Self::format_scaled_amount`]. Otherwise formats the value exactly.
-    pub fn format_value(self, value: i64) -> String {
+    pub fn format_exact_or_scaled(self, value: i64) -> String {
         if self.exponent == 0 && !matches!(self.unit, Unit::Bytes | Unit::Seconds) {
             return value.to_string();
         }
@@ -260,16 +260,22 @@ mod tests {
 
     #[test]
     fn pfc_units_format_values_for_readers() {
-        assert_eq!(NANOSECONDS.format_value(0), "0 s");
-        assert_eq!(NANOSECONDS.format_value(1), "1 ns");
-        assert_eq!(NANOSECONDS.format_value(1_234), "1.23 us");
-        assert_eq!(NANOSECONDS.format_value(999_999), "1.00 ms");
-        assert_eq!(NANOSECONDS.format_value(12_345_678), "12.3 ms");
-        assert_eq!(NANOSECONDS.format_value(-1_500_000_000), "-1.50 s");
-        assert_eq!(BYTES.format_value(1023), "1.00 KiB");
-        assert_eq!(BYTES.format_value(999), "999 B");
-        assert_eq!(BYTES.format_value(3 << 30), "3 GiB");
-        assert_eq!(EVENTS.format_value(i64::MAX), "9223372036854775807");
+        assert_eq!(NANOSECONDS.format_exact_or_scaled(0), "0 s");
+        assert_eq!(NANOSECONDS.format_exact_or_scaled(1), "1 ns");
+        assert_eq!(NANOSECONDS.format_exact_or_scaled(1_234), "1.23 us");
+        assert_eq!(NANOSECONDS.format_exact_or_scaled(999_999), "1.00 ms");
+        assert_eq!(NANOSECONDS.format_exact_or_scaled(12_345_678), "12.3 ms");
+        assert_eq!(
+            NANOSECONDS.format_exact_or_scaled(-1_500_000_000),
+            "-1.50 s"
+        );
+        assert_eq!(BYTES.format_exact_or_scaled(1023), "1.00 KiB");
+        assert_eq!(BYTES.format_exact_or_scaled(999), "999 B");
+        assert_eq!(BYTES.format_exact_or_scaled(3 << 30), "3 GiB");
+        assert_eq!(
+            EVENTS.format_exact_or_scaled(i64::MAX),
+            "9223372036854775807"
+        );
         assert_eq!(EVENTS.format_scaled_amount(0.001), "0");
         assert_eq!(EVENTS.format_scaled_amount(12_345.0), "12.3k");
         assert_eq!(EVENTS.format_scaled_amount(0.25), "0.25");

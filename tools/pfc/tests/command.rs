@@ -233,7 +233,7 @@ fn pfc_writes_to_files_and_into_closed_pipes() {
 fn pfc_watch_in_lines_is_honest_about_what_begins_anew() {
     let mut device = Device::with_instances();
     let again = device.fake.find("syscalls/getpid").expect("known");
-    device.fake.cpu(0).adjust(again, 1_000_000);
+    device.fake.cpu(0).adjust_if_live(again, 1_000_000);
     let mut child = device.spawn(&["watch", "-i", "600", "--count", "3", "-n", "3", "--all"]);
     let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
     // A table of `pfc watch` has a heading, titles and three rows. Empty lines separate the tables.
@@ -247,7 +247,7 @@ fn pfc_watch_in_lines_is_honest_about_what_begins_anew() {
     // and not the difference from the value of the removed instance (1000000).
     device.fake.del(again).expect("live");
     device.add("syscalls/getpid", Kind::Counter, Unit::Events, 0, 1);
-    device.fake.cpu(1).adjust(again, 50);
+    device.fake.cpu(1).adjust_if_live(again, 50);
     let second = table();
     let row = second.iter().find(|l| l.contains("getpid"));
     let row = row.expect("the busiest");

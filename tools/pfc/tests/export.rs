@@ -88,11 +88,11 @@ fn pfc_export_time_is_in_exact_seconds() {
 fn pfc_export_sums_add_up_and_peaks_do_not() {
     let mut device = Device::with_instances();
     let gauge = device.add("pool/used", Kind::Gauge, Unit::Pages, 0, 1);
-    device.fake.cpu(0).adjust(gauge, -5);
-    device.fake.cpu(1).adjust(gauge, 2);
+    device.fake.cpu(0).adjust_if_live(gauge, -5);
+    device.fake.cpu(1).adjust_if_live(gauge, 2);
     let peak = device.add("pool/most", Kind::Peak, Unit::None, 0, 1);
-    device.fake.cpu(0).adjust(peak, 7);
-    device.fake.cpu(1).adjust(peak, 9);
+    device.fake.cpu(0).adjust_if_live(peak, 7);
+    device.fake.cpu(1).adjust_if_live(peak, 9);
     let all = exported_lines(&device, &["--sum", "pool", "switches"]);
     for line in [
         "# TYPE perfcounters_pool_used_pages gauge",
@@ -149,7 +149,7 @@ fn pfc_export_hostile_names_stay_apart_and_quoted() {
             ..Spec::counter(name.as_bytes())
         };
         let number = device.fake.add(&spec).expect("room");
-        device.fake.cpu(0).adjust(number, n as i64);
+        device.fake.cpu(0).adjust_if_live(number, n as i64);
     }
     let all = exported_lines(&device, &["--sum"]);
     assert_eq!(
@@ -186,8 +186,8 @@ fn pfc_export_leaves_out_what_would_spoil_the_rest() {
     let mut device = Device::with_instances();
     let bad = device.add("bad/counter", Kind::Counter, Unit::None, 0, 1);
     let worse = device.add("bad/histogram", Kind::Histogram, Unit::None, 0, 4);
-    device.fake.cpu(0).adjust(bad, -1);
-    device.fake.cpu(1).add(worse + 2, -7);
+    device.fake.cpu(0).adjust_if_live(bad, -1);
+    device.fake.cpu(1).add_without_seqflag(worse + 2, -7);
     let all = exported_lines(&device, &["bad", "switches"]);
     assert_eq!(
         lines_of(&all, "perfcounters_bad_counter_total"),
@@ -256,7 +256,7 @@ fn pfc_export_writes_its_file_anew_and_whole() {
     let mut inodes = std::collections::BTreeSet::new();
     while inodes.len() < 5 {
         assert!(begun.elapsed() < scale_timeout(60), "{inodes:?}");
-        device.fake.cpu(0).adjust(number, 1);
+        device.fake.cpu(0).adjust_if_live(number, 1);
         // The exported file is complete at any time.
         if let Ok(text) = std::fs::read_to_string(&file) {
             assert!(text.ends_with("# EOF\n"), "{text}");

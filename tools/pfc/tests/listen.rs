@@ -118,7 +118,7 @@ fn pfc_export_serves_what_it_prints() {
     assert_eq!(body, printed.ok());
     // Every request gets new values, even if the set of instances has changed.
     let number = device.fake.find("sched/context_switches").expect("known");
-    device.fake.cpu(1).adjust(number, 100);
+    device.fake.cpu(1).adjust_if_live(number, 100);
     let (_, body) = server.get("");
     assert!(body.contains("{name=\"sched/context_switches\"} 142\n"));
     let mut device = device;

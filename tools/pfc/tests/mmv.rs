@@ -233,14 +233,14 @@ fn pfc_mmv_files_say_what_the_counters_say() {
     let latency = test.add("block/sd-a/latency", Kind::Histogram, Unit::Seconds, -9, 4);
     for (cpu, by) in [(0, 40), (1, 2), (2, 7)] {
         let cpu = test.device.fake.cpu(cpu);
-        cpu.adjust(switches, by);
-        cpu.adjust(time, by);
-        cpu.adjust(depth, 10 - by);
-        cpu.adjust(peak, by);
+        cpu.adjust_if_live(switches, by);
+        cpu.adjust_if_live(time, by);
+        cpu.adjust_if_live(depth, 10 - by);
+        cpu.adjust_if_live(peak, by);
     }
-    test.device.fake.cpu(0).add(latency, 1);
-    test.device.fake.cpu(0).add(latency + 3, 5);
-    test.device.fake.cpu(2).add(latency + 3, 6);
+    test.device.fake.cpu(0).add_without_seqflag(latency, 1);
+    test.device.fake.cpu(0).add_without_seqflag(latency + 3, 5);
+    test.device.fake.cpu(2).add_without_seqflag(latency + 3, 6);
 
     let exporter = test.start(&["--mmv", "pc"]);
     let found = test.wait("there", |m| {
@@ -311,7 +311,7 @@ fn pfc_mmv_files_say_what_the_counters_say() {
     };
     let file = format!("pc.all.{switches}");
     let before = inode(&file);
-    test.device.fake.cpu(1).adjust(switches, 100);
+    test.device.fake.cpu(1).adjust_if_live(switches, 100);
     test.wait("counted", |m| {
         values_of(m, "pc.all.sched.context_switches") == [149]
     });
@@ -326,7 +326,7 @@ fn pfc_mmv_follows_the_set_and_tells_who_has_the_old_file() {
     let mut test = ExportTest::new(2);
     let first = test.add("a/first", Kind::Counter, Unit::Events, 0, 1);
     let second = test.add("a/second", Kind::Counter, Unit::Events, 0, 1);
-    test.device.fake.cpu(0).adjust(second, 5);
+    test.device.fake.cpu(0).adjust_if_live(second, 5);
     let exporter = test.start(&["--mmv", "pc", "a/*"]);
     let before = test.wait("there", |m| {
         m.contains_key("pc.all.a.second") && m.contains_key("pc.percpu.a.first")
@@ -344,7 +344,7 @@ fn pfc_mmv_follows_the_set_and_tells_who_has_the_old_file() {
     test.device.fake.del(first).expect("live");
     let third = test.add("a/third", Kind::Counter, Unit::Events, 0, 1);
     test.add("b/other", Kind::Counter, Unit::Events, 0, 1);
-    test.device.fake.cpu(1).adjust(third, 9);
+    test.device.fake.cpu(1).adjust_if_live(third, 9);
     let after = test.wait("the third", |m| {
         values_of(m, "pc.percpu.a.third") == [0, 9] && m.contains_key("pc.all.a.second")
     });
@@ -405,7 +405,7 @@ fn pfc_mmv_many_metrics_lie_in_many_files() {
         test.device
             .fake
             .cpu(254)
-            .adjust(numbers[n], 1000 + n as i64);
+            .adjust_if_live(numbers[n], 1000 + n as i64);
     }
     let exporter = test.start(&["--mmv", "pc"]);
     let found = test.wait("all there", |m| m.len() == 2 + 2 * 1100);

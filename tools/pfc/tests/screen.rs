@@ -163,7 +163,7 @@ fn pfc_watch_does_not_wait_for_the_end_of_a_key() {
     screen.read_until("/SECOND");
     screen.type_bytes(b"\x1b[");
     let n = screen.device.fake.find("syscalls/getpid").expect("there");
-    screen.device.fake.cpu(0).adjust(n, 987_654);
+    screen.device.fake.cpu(0).adjust_if_live(n, 987_654);
     screen.read_until("987");
     // The byte B completes the escape sequence of the key Down. The key Down selects a row, and
     // `pfc watch` draws the selected row in reverse video.
@@ -216,7 +216,7 @@ fn pfc_watch_ends_by_a_signal_while_the_terminal_takes_no_bytes() {
     while filler.write(&[b' '; 1024]).is_ok() {}
     wait_until("the terminal takes all bytes", || {
         for (by, n) in (1..).zip(&names) {
-            screen.device.fake.cpu(0).adjust(*n, by * 1_234_567);
+            screen.device.fake.cpu(0).adjust_if_live(*n, by * 1_234_567);
         }
         is_in_poll_without_timeout(&screen.pfc.0)
     });

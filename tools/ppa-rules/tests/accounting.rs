@@ -268,7 +268,7 @@ proptest! {
                 model.switches[t]
             );
             prop_assert_eq!(read.running, running == t);
-            prop_assert_eq!(read.runq_wait_ticks, model.runq[t] + is_ready);
+            prop_assert_eq!(read.involuntary_wait_ticks, model.runq[t] + is_ready);
             prop_assert_eq!(read.counted_ticks, now - start);
         }
     }
@@ -299,7 +299,7 @@ fn r4_4_latencies_fall_into_their_histogram_buckets() {
 fn r4_4_wakeups_are_blocks_if_the_histogram_was_off() {
     let mut read = TaskSnapshot {
         values: [0; NR_VALUES],
-        runq_wait_ticks: 0,
+        involuntary_wait_ticks: 0,
         counted_ticks: 0,
         latencies: [0; NR_LATENCIES],
         cpu: 0,
@@ -461,7 +461,7 @@ fn r4_4_wait_begins_at_the_last_wakeup() {
         .read(|| 30_600, |_| Some(&cpu))
         .expect("nobody changes it");
     assert_eq!(
-        (read.runq_wait_ticks, read.values[value::LATENCY]),
+        (read.involuntary_wait_ticks, read.values[value::LATENCY]),
         (500, 300)
     );
 }

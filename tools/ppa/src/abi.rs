@@ -71,9 +71,10 @@ pub struct Task {
     pub size: u32,
     /// Flags of the task, `TASK_*`.
     pub flags: u32,
-    /// The thread id. [`Device::tasks`](crate::Device::tasks) returns the id in the initial PID
-    /// namespace. [`Device::task`](crate::Device::task) returns the id in the PID namespace of the
-    /// caller.
+    /// The thread id.
+    /// [`Device::read_tasks_and_take_ended`](crate::Device::read_tasks_and_take_ended) returns the
+    /// id in the initial PID namespace. [`Device::task`](crate::Device::task) returns the id in the
+    /// PID namespace of the caller.
     pub pid: u32,
     /// The process id of the task.
     pub tgid: u32,

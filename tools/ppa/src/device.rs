@@ -70,15 +70,15 @@ impl Device {
     /// Returns all tasks, and the tasks that have ended since the last call. The first call also
     /// returns the ended tasks that no reader has read. If accounting is off, fails with an error
     /// for which [`Error::is_accounting_off`] is true.
-    pub fn tasks(&self) -> Result<Vec<Task>, Error> {
+    pub fn read_tasks_and_take_ended(&self) -> Result<Vec<Task>, Error> {
         let mut file = &self.file;
         file.seek(SeekFrom::Start(0))
             .map_err(|e| Error::Read(PPA_DEVICE_PATH, e))?;
         read_tasks(file)
     }
 
-    /// Checks that the caller may call [`Self::tasks`], even while accounting is off. The check
-    /// does not read ended tasks, so the kernel keeps their values.
+    /// Checks that the caller may call [`Self::read_tasks_and_take_ended`], even while accounting
+    /// is off. The check does not read ended tasks, so the kernel keeps their values.
     pub fn check_task_read_permission(&self) -> Result<(), Error> {
         check_read_permission(&self.file)
     }

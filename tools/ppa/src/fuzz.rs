@@ -16,7 +16,7 @@ fn compute_shown_values(task: &Task, before: &Task) {
     let since = task.increments_since(Some(before));
     let _ = (
         since.name(),
-        since.cpu_ticks(),
+        since.cpu_ticks_without_interrupts(),
         since.user_ticks(),
         since.system_ticks(),
     );

@@ -12,7 +12,7 @@ use crate::values::{Cpu, NR_CPU_VALUES};
 struct BytesCursor<'a>(&'a [u8]);
 
 impl BytesCursor<'_> {
-    fn take_bytes<const N: usize>(&mut self) -> [u8; N] {
+    fn take_bytes_or_zeros<const N: usize>(&mut self) -> [u8; N] {
         match self.0.split_first_chunk::<N>() {
             Some((first, rest)) => {
                 self.0 = rest;
@@ -23,11 +23,11 @@ impl BytesCursor<'_> {
     }
 
     fn u32(&mut self) -> u32 {
-        u32::from_ne_bytes(self.take_bytes())
+        u32::from_ne_bytes(self.take_bytes_or_zeros())
     }
 
     fn u64(&mut self) -> u64 {
-        u64::from_ne_bytes(self.take_bytes())
+        u64::from_ne_bytes(self.take_bytes_or_zeros())
     }
 }
 
@@ -69,7 +69,7 @@ fn parse_task(bytes: &[u8]) -> Task {
         latencies: std::array::from_fn(|_| cursor.u64()),
         signals: std::array::from_fn(|_| cursor.u32()),
         reserved2: cursor.u32(),
-        comm: cursor.take_bytes(),
+        comm: cursor.take_bytes_or_zeros(),
     }
 }
 

@@ -58,7 +58,7 @@ impl Task {
     }
 
     /// Returns the ticks that the task spent on a CPU, without interrupts.
-    pub fn cpu_ticks(&self) -> u64 {
+    pub fn cpu_ticks_without_interrupts(&self) -> u64 {
         self.values[SCHEDACCUM]
     }
 

@@ -11,11 +11,11 @@ use filter_model::{any_field_value, any_steps, naive_glob, naive_step, GLOB_PATT
 use proptest::collection::vec;
 use proptest::prelude::*;
 use protocols::filter::{
-    check, is_valid_event_name, is_valid_field_list, is_valid_glob_list, is_valid_marker_name,
-    matches_any_glob, matches_glob, text_before_nul, Event, Filter, Step, FILTER_HEADER_BYTES,
-    FILTER_STEP_BYTES, MAX_FIELDS_BYTES, MAX_FIELD_NAME_BYTES, MAX_FILTER_BYTES, MAX_NAME_BYTES,
-    OP_ANY, OP_CODE_MASK, OP_EQ, OP_FLOAT, OP_GE, OP_GLOB, OP_GT, OP_LT, OP_NE, OP_SIGNED,
-    STEP_ACCEPT, STEP_REJECT,
+    check, is_valid_field_list, is_valid_glob_list, is_valid_marker_name,
+    is_valid_name_without_colon, matches_any_glob_or_default, matches_glob, text_before_nul, Event,
+    Filter, Step, FILTER_HEADER_BYTES, FILTER_STEP_BYTES, MAX_FIELDS_BYTES, MAX_FIELD_NAME_BYTES,
+    MAX_FILTER_BYTES, MAX_NAME_BYTES, OP_ANY, OP_CODE_MASK, OP_EQ, OP_FLOAT, OP_GE, OP_GLOB, OP_GT,
+    OP_LT, OP_NE, OP_SIGNED, STEP_ACCEPT, STEP_REJECT,
 };
 use protocols::sync::Word;
 
@@ -350,9 +350,18 @@ fn r3_10_globs_match_texts() {
     ] {
         assert!(!is(pattern, text), "{pattern} {text}");
     }
-    assert!(matches_any_glob(b"", b"app:x") && !matches_any_glob(b"", b"kernel:sched_switch"));
-    assert!(matches_any_glob(b"a:* b:*", b"b:x") && !matches_any_glob(b"a:* b:*", b"c:x"));
-    assert!(matches_any_glob(b"kernel:*", b"kernel:sys_enter"));
+    assert!(
+        matches_any_glob_or_default(b"", b"app:x")
+            && !matches_any_glob_or_default(b"", b"kernel:sched_switch")
+    );
+    assert!(
+        matches_any_glob_or_default(b"a:* b:*", b"b:x")
+            && !matches_any_glob_or_default(b"a:* b:*", b"c:x")
+    );
+    assert!(matches_any_glob_or_default(
+        b"kernel:*",
+        b"kernel:sys_enter"
+    ));
 }
 
 /// Returns the CPU time of the calling thread in nanoseconds.
@@ -384,13 +393,13 @@ fn r3_8_names_and_fields_of_markers_are_checked() {
         assert!(!is_valid_marker_name(bad.as_bytes()), "{bad}");
     }
     assert!(
-        is_valid_event_name(b"my-trace.1")
-            && !is_valid_event_name(b"")
-            && !is_valid_event_name(b"a:b")
+        is_valid_name_without_colon(b"my-trace.1")
+            && !is_valid_name_without_colon(b"")
+            && !is_valid_name_without_colon(b"a:b")
     );
     assert!(
-        !is_valid_event_name(&[b'x'; MAX_NAME_BYTES])
-            && is_valid_event_name(&[b'x'; MAX_NAME_BYTES - 1])
+        !is_valid_name_without_colon(&[b'x'; MAX_NAME_BYTES])
+            && is_valid_name_without_colon(&[b'x'; MAX_NAME_BYTES - 1])
     );
     for good in ["", "*", "a:* b:[c d]", "kernel:sched_switch"] {
         assert!(is_valid_glob_list(good.as_bytes()), "{good}");
@@ -517,7 +526,7 @@ proptest! {
             evaluate(&bytes);
         }
         let _ = matches_glob(&fields, &payload);
-        let _ = matches_any_glob(&fields, &marker);
+        let _ = matches_any_glob_or_default(&fields, &marker);
         let _ = (is_valid_marker_name(&marker), is_valid_field_list(&fields));
         let _ = (is_valid_glob_list(&fields), text_before_nul(&marker));
     }

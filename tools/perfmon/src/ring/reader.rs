@@ -70,9 +70,9 @@ impl Ring {
 /// A reader of a ring.
 #[derive(Debug)]
 pub struct Reader {
-    /// Position of the reader. In a forward ring, the reader has read the records below `position`.
-    /// In a backward ring, the reader has read the records from `position` on.
-    position: u64,
+    /// The position between read and unread records. In a forward ring, the reader has read the
+    /// records below `read_boundary`; in a backward ring, those from `read_boundary` on.
+    read_boundary: u64,
     /// Buffer for the copy of a record. The buffer grows to the size of the largest record.
     buffer: Vec<u64>,
     /// True if an invalid record was found.
@@ -88,7 +88,7 @@ impl Reader {
     /// at position 0.
     pub fn new(ring: &SharedRing<'_>) -> Self {
         Self {
-            position: ring.tail.load_relaxed(),
+            read_boundary: ring.tail.load_relaxed(),
             buffer: Vec::new(),
             found_invalid_record: false,
             nr_skips: 0,
@@ -161,7 +161,7 @@ impl Reader {
     fn read_backward_records(&mut self, ring: &SharedRing<'_>, head: u64) -> Vec<Record> {
         let mut records = Vec::new();
         let mut position = head;
-        while position != self.position && !self.found_invalid_record {
+        while position != self.read_boundary && !self.found_invalid_record {
             match self.copy_and_parse_record(ring, head, position) {
                 Ok((record, bytes)) => {
                     records.push(record);
@@ -173,7 +173,7 @@ impl Reader {
                 }
             }
         }
-        self.position = head;
+        self.read_boundary = head;
         release_records_up_to(ring, head);
         records.reverse();
         records
@@ -181,13 +181,13 @@ impl Reader {
 
     /// Reads and consumes the next record of a forward ring.
     fn read_next_forward_record(&mut self, ring: &SharedRing<'_>, head: u64) -> Option<Record> {
-        if self.position == head || self.found_invalid_record {
+        if self.read_boundary == head || self.found_invalid_record {
             return None;
         }
-        match self.copy_and_parse_record(ring, head, self.position) {
+        match self.copy_and_parse_record(ring, head, self.read_boundary) {
             Ok((record, bytes)) => {
-                self.position = self.position.wrapping_add(bytes);
-                release_records_up_to(ring, self.position);
+                self.read_boundary = self.read_boundary.wrapping_add(bytes);
+                release_records_up_to(ring, self.read_boundary);
                 Some(record)
             }
             Err(error) => {
@@ -195,7 +195,7 @@ impl Reader {
                 // was overwritten, the start of the oldest intact record cannot be found.
                 self.found_invalid_record = error == ReadResult::Corrupt;
                 self.nr_skips += u64::from(error == ReadResult::Overwritten);
-                self.position = head;
+                self.read_boundary = head;
                 None
             }
         }

@@ -163,7 +163,9 @@ impl<'t> Parser<'t> {
             (Some('"'), _) => {
                 return filter_error(operator_at, "a text can be compared with == != ~ !~ only");
             }
-            (Some('0'..='9' | '-' | '+' | '.'), Operator::Number(op)) => self.parse_number(op)?,
+            (Some('0'..='9' | '-' | '+' | '.'), Operator::Number(op)) => {
+                self.parse_number_condition(op)?
+            }
             (_, Operator::Matches(_)) => {
                 return filter_error(at, "expected a glob in quotes, for example \"p*\"")
             }
@@ -239,7 +241,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    fn parse_number(&mut self, op: u8) -> Result<FieldCondition, Error> {
+    fn parse_number_condition(&mut self, op: u8) -> Result<FieldCondition, Error> {
         let position = self.at;
         let negative = self.accept_token("-");
         let word = self.take_while(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_'));

@@ -305,8 +305,8 @@ impl Output for CtfOutput {
                 })
             }
         };
-        stream.lost = stream.lost.max(packet.lost);
-        if packet.lost > 0 && stream.nr_packets == 0 {
+        stream.lost = stream.lost.max(packet.total_lost);
+        if packet.total_lost > 0 && stream.nr_packets == 0 {
             // Readers of CTF compute losses as the difference between the counts of two successive
             // packets. Begin the stream with an empty packet, so that the first packet with losses
             // has a predecessor.

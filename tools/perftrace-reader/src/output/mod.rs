@@ -92,7 +92,7 @@ pub struct Packet<'a> {
     pub losses: Vec<LossReport>,
     /// Number of events that the buffer had lost when it was read, including the events of
     /// `losses`.
-    pub lost: u64,
+    pub total_lost: u64,
     /// Number of bytes that a flight recorder overwrote before they were read. The overwritten
     /// bytes preceded the first event of the packet.
     pub overwritten_bytes: u64,

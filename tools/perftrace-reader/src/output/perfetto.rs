@@ -92,7 +92,7 @@ impl PerfettoOutput {
             if let (room, Err(error)) =
                 try_write_all_at(&self.file, self.next_write_offset, &self.pending_text)
             {
-                self.keep_pending_objects_that_fit(room);
+                self.end_file_within(room);
                 return Err(error);
             }
         } else {
@@ -107,7 +107,7 @@ impl PerfettoOutput {
     /// Keeps the first objects of the pending text, and ends the file with the closing brackets.
     /// The kept objects and the closing brackets have at most `room` bytes. Called after a write
     /// has failed, for example because the disk is full.
-    fn keep_pending_objects_that_fit(&mut self, room: usize) {
+    fn end_file_within(&mut self, room: usize) {
         let fits = |(end, _): &&(usize, u64)| end + CLOSING_BRACKETS.len() <= room;
         let last = self.pending_object_ends.iter().take_while(fits).last();
         let (end, events) = last.copied().unwrap_or_default();

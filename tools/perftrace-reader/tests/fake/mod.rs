@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 
 use perftrace_reader::output::Output;
 use perftrace_reader::{
-    BufferChunk, BufferId, Error, MarkerInfo, ProcessInfo, Reader, Source, TraceInfo, FLIGHT,
+    BufferId, ChunkInfo, Error, MarkerInfo, ProcessInfo, Reader, Source, TraceInfo, FLIGHT,
     KEY_SHARED, LOST_RECORD, PAD_RECORD, SHARED,
 };
 
@@ -19,7 +19,7 @@ pub const NOW_TICKS: u64 = 10_000_000_000;
 /// The time at which the fake trace is read, in nanoseconds since 1970.
 pub const NOW_REALTIME_NS: u64 = 1_700_000_005_000_000_000;
 
-type RoundBuffers = VecDeque<(BufferChunk, Vec<u8>)>;
+type RoundBuffers = VecDeque<(ChunkInfo, Vec<u8>)>;
 
 /// A fake trace. The queue `rounds` has an entry for each pass (round) that the reader will make
 /// over the buffers. `current` has the buffers that the reader has not read yet in its current
@@ -38,11 +38,11 @@ impl FakeTrace {
         Self {
             info: TraceInfo {
                 name: "made-up".to_owned(),
-                bytes: 16 << 10,
+                record_area_bytes: 16 << 10,
                 nr_cpus: 64,
                 khz: FAKE_KHZ,
-                ticks: NOW_TICKS,
-                realtime: NOW_REALTIME_NS,
+                now_ticks: NOW_TICKS,
+                now_realtime_ns: NOW_REALTIME_NS,
                 began: 1000,
                 ..TraceInfo::default()
             },
@@ -94,12 +94,12 @@ impl FakeTrace {
     /// `buffers` has the key, the CPU, the contents and the number of lost events of a buffer.
     pub fn add_round(&mut self, buffers: &[(u64, u32, &[u8], u64)]) {
         let chunk = |(key, cpu, bytes, lost): &(u64, u32, &[u8], u64)| {
-            let chunk = BufferChunk {
+            let chunk = ChunkInfo {
                 buffer: BufferId {
                     key: *key,
                     cpu: *cpu,
                 },
-                lost: *lost,
+                buffer_lost_total: *lost,
                 position: bytes.len() as u64,
                 ticks: NOW_TICKS,
             };
@@ -109,7 +109,7 @@ impl FakeTrace {
         self.rounds.borrow_mut().push_back(buffers);
     }
 
-    /// Adds a pass of the reader (a round) that finds one buffer. `BufferChunk::position` of this
+    /// Adds a pass of the reader (a round) that finds one buffer. `ChunkInfo::position` of this
     /// buffer is `position`.
     pub fn add_round_at(&mut self, key: u64, cpu: u32, bytes: &[u8], position: u64) {
         self.add_round(&[(key, cpu, bytes, 0)]);
@@ -149,7 +149,7 @@ impl Source for FakeTrace {
         &self,
         after: BufferId,
         to: &mut Vec<u8>,
-    ) -> Result<Option<BufferChunk>, Error> {
+    ) -> Result<Option<ChunkInfo>, Error> {
         let mut current = self.current.borrow_mut();
         if after == BufferId::BEFORE_FIRST {
             *current = self.rounds.borrow_mut().pop_front().unwrap_or_default();

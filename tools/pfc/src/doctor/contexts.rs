@@ -24,7 +24,7 @@ pub fn run_context_checks(modules: &CheckedModules) -> Vec<Check> {
     let created = modules
         .is_loaded("perfmon")
         .then(|| Context::create(Scope::Thread).map(drop));
-    let map = RegisterMap::read().unwrap_or_default();
+    let map = RegisterMap::load_pmus_and_read().unwrap_or_default();
     let cpu = CpuInfo::read();
     let attached = try_attach_with_hardware_counter();
     let is_in_use = attached

@@ -173,7 +173,7 @@ const CLOCKSOURCE_DIR: &str = "/sys/devices/system/clocksource/clocksource0/";
 
 /// Returns the kernel's current clock source, and whether the time stamp counter is one of the
 /// available clock sources. Returns `None` if the files of the clock source cannot be read.
-fn read_clocksource() -> Option<(String, bool)> {
+fn read_clocksource_and_tsc() -> Option<(String, bool)> {
     let file = |name: &str| read_trimmed_file(format!("{CLOCKSOURCE_DIR}{name}"));
     let current = file("current_clocksource")?;
     let available = file("available_clocksource")?;
@@ -203,7 +203,7 @@ const UNSTABLE_TSC_REMEDY: &str =
 
 pub fn check_accounting_clock() -> Check {
     let subject = "clock";
-    match read_clocksource() {
+    match read_clocksource_and_tsc() {
         None => make_unknown_clock_check(),
         Some((source, true)) => ok_check(
             subject,
@@ -219,7 +219,7 @@ pub fn check_accounting_clock() -> Check {
 
 pub fn check_tracing_clock() -> Check {
     let subject = "clock";
-    match read_clocksource() {
+    match read_clocksource_and_tsc() {
         None => make_unknown_clock_check(),
         Some((source, true)) if source == "tsc" => ok_check(subject, "the time stamp counter"),
         Some((source, true)) => note_check(

@@ -109,7 +109,7 @@ pub fn serve_metrics(
                 tokio::select! {
                     () = wait_for_signal(&mut stop) => break,
                     accepted = server.accept_connection(&listener) => match accepted {
-                        Ok(stream) => server.add_connection(stream),
+                        Ok(stream) => server.add_evicting_oldest(stream),
                         // An error of accept() is temporary, for example a lack of file
                         // descriptors.
                         Err(_) => sleep(Duration::from_millis(50)).await,
@@ -117,7 +117,7 @@ pub fn serve_metrics(
                 }
             }
             drop(listener);
-            server.drain_connections().await;
+            server.drain_responses().await;
             Ok(())
         }))
 }
@@ -196,7 +196,8 @@ impl MetricsServer {
                 .is_some_and(|g| g.accepted_at.elapsed() < MIN_CONNECTION_LIFETIME)
     }
 
-    fn add_connection(self: &Rc<Self>, stream: TcpStream) {
+    /// Serves a new connection. Ends the oldest connections if [`MAX_CONNECTIONS`] are open.
+    fn add_evicting_oldest(self: &Rc<Self>, stream: TcpStream) {
         let mut connections = self.open_connections.borrow_mut();
         connections.retain(|connection| !connection.task.is_finished());
         while connections.len() >= MAX_CONNECTIONS {
@@ -304,7 +305,7 @@ impl MetricsServer {
 
     /// Waits until clients have read the responses in flight, but at most for
     /// [`RESPONSE_DRAIN_TIMEOUT`]. Does not wait for connections that have no response yet.
-    async fn drain_connections(&self) {
+    async fn drain_responses(&self) {
         let connections = self.open_connections.take();
         let _ = timeout(RESPONSE_DRAIN_TIMEOUT, async {
             for connection in connections {

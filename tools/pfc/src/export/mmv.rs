@@ -51,7 +51,7 @@ const DIRECTORY_TOUCH_DELAY: Duration = Duration::from_millis(1100);
 /// Writes and updates the files for PCP until a signal stops the export.
 pub fn export_mmv_files(device: &Path, name: &str, args: &ExportArgs) -> Result<(), Failure> {
     let mut scraper = Scraper::open(device, args)?;
-    let mut exporter = MmvExporter::open(&args.mmv_directory, name, args.sum)?;
+    let mut exporter = MmvExporter::new_without_stale_files(&args.mmv_directory, name, args.sum)?;
     let interval = Duration::from_millis(args.interval.unwrap_or(1000));
     let mut event_loop = EventLoop::new().trying_to("catch signals")?;
     let mut due = Instant::now();
@@ -106,7 +106,11 @@ impl MmvExporter {
     ///
     /// Fails if the name is not a valid word of at most 32 characters, if another process uses the
     /// name, or if the directory cannot be used.
-    pub fn open(directory: &Path, name: &str, sum: bool) -> Result<Self, Failure> {
+    pub fn new_without_stale_files(
+        directory: &Path,
+        name: &str,
+        sum: bool,
+    ) -> Result<Self, Failure> {
         if !names::is_pcp_word(name) || name.len() > 32 {
             return Err(Failure::Refused(format!("invalid metric name '{name}'; use at most 32 letters, digits and _, a letter first")));
         }

@@ -81,10 +81,10 @@ fn write_scrapes_to_file(
     // The event loop catches signals before the first write, so that a signal during the first
     // write stops the export after this write.
     let mut event_loop = EventLoop::new().trying_to("catch signals")?;
-    let default_signals = DefaultSignalActions::new().trying_to("catch signals")?;
+    let default_signals = DefaultSignalActionSwitch::new().trying_to("catch signals")?;
     let mut replace_file = |scrape: &Scrape| {
         default_signals
-            .run_with_default_signal_actions(file, || {
+            .run_killable_if_special(file, || {
                 let mut new = AtomicFile::create(file)?;
                 writer.write_scrape(scrape, &mut new)?;
                 new.commit()
@@ -150,8 +150,7 @@ impl Scraper {
             if opened.as_ref().is_err_and(tasks::is_missing_ppa_device) {
                 scraper.max_tasks_once_available = Some(max_tasks.into());
             }
-            scraper.task_scraper =
-                tasks::warn_if_tasks_unavailable(opened, scraper.is_repeated_export)?;
+            scraper.task_scraper = tasks::tolerate_unavailable(opened, scraper.is_repeated_export)?;
         }
         Ok(scraper)
     }
@@ -164,7 +163,7 @@ impl Scraper {
         let opened = tasks::TaskScraper::open(max_tasks);
         if !opened.as_ref().is_err_and(tasks::is_missing_ppa_device) {
             self.max_tasks_once_available = None;
-            self.task_scraper = tasks::warn_if_tasks_unavailable(opened, self.is_repeated_export)?;
+            self.task_scraper = tasks::tolerate_unavailable(opened, self.is_repeated_export)?;
         }
         Ok(())
     }
@@ -173,8 +172,7 @@ impl Scraper {
         self.open_task_scraper_once_available()?;
         let mut tasks = None;
         if let Some(task_scraper) = &mut self.task_scraper {
-            tasks =
-                tasks::warn_if_tasks_unavailable(task_scraper.scrape(), self.is_repeated_export)?;
+            tasks = tasks::tolerate_unavailable(task_scraper.scrape(), self.is_repeated_export)?;
             if tasks.is_none() {
                 self.task_scraper = None;
             }
@@ -192,9 +190,9 @@ impl Scraper {
 ///
 /// While a write to a full pipe blocks, only the default action of a signal can end the process.
 /// Ending the process is safe, because a write to a pipe leaves no temporary file behind.
-struct DefaultSignalActions(Arc<AtomicBool>);
+struct DefaultSignalActionSwitch(Arc<AtomicBool>);
 
-impl DefaultSignalActions {
+impl DefaultSignalActionSwitch {
     fn new() -> io::Result<Self> {
         let flag = Arc::new(AtomicBool::new(false));
         let hangup = (!is_signal_ignored(SIGHUP)).then_some(SIGHUP);
@@ -207,7 +205,7 @@ impl DefaultSignalActions {
     /// Calls `work`, which writes to `path`. If `path` names something other than a regular file,
     /// SIGINT and SIGTERM, and SIGHUP unless pfc ignores it, have their default action while `work`
     /// runs.
-    fn run_with_default_signal_actions<T>(&self, path: &Path, work: impl FnOnce() -> T) -> T {
+    fn run_killable_if_special<T>(&self, path: &Path, work: impl FnOnce() -> T) -> T {
         let is_special = std::fs::metadata(path).is_ok_and(|m| !m.is_file());
         self.0.store(is_special, Ordering::SeqCst);
         let result = work();

@@ -79,9 +79,9 @@ impl MetricFamilies {
         let instances = catalogue.instances().iter();
         for instance in instances.filter(|i| i.unknown_kind.is_none()) {
             let parts = split_instance_name(&instance.name);
-            let kind = MetricType::of_instance_kind(instance.kind);
+            let kind = MetricType::of_instance_kind(instance.effective_kind);
             let unit = metric_unit_suffix(instance.unit);
-            let base = family_base_name(&parts.metric_name, kind, unit);
+            let base = family_name_without_unit(&parts.metric_name, kind, unit);
             let index = *index_of_key
                 .entry((base, kind, unit))
                 .or_insert_with_key(|key| {
@@ -204,7 +204,7 @@ fn metric_unit_suffix(unit: Unit) -> Option<&'static str> {
 /// Returns the name of a family: the prefix `perfcounters_`, and `text` without the suffix of its
 /// unit and, for a counter, without the suffix `_total`. Characters that OpenMetrics does not allow
 /// in names are replaced by underscores.
-fn family_base_name(text: &str, kind: MetricType, unit: Option<&str>) -> String {
+fn family_name_without_unit(text: &str, kind: MetricType, unit: Option<&str>) -> String {
     let clean = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     let text: String = text.chars().map(clean).collect();
     let mut stem = format!("perfcounters_{text}");
@@ -310,7 +310,7 @@ mod tests {
             ("tötal-1:2", Gauge, None, "t_tal_1_2"),
             ("total", Counter, None, "total"),
         ] {
-            let base = family_base_name(text, kind, unit);
+            let base = family_name_without_unit(text, kind, unit);
             let full = unique_family_name(&base, kind, unit, &mut HashSet::new());
             assert_eq!(full, format!("perfcounters_{name}"));
         }

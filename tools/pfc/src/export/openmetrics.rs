@@ -95,7 +95,7 @@ impl OpenMetricsWriter {
                 omitted += 1;
                 return Ok(());
             }
-            write_metric_sample(family, instance.exponent, labels, slots, out)?;
+            write_slot_samples(family, instance.exponent, labels, slots, out)?;
             match (&created, family.metric_type) {
                 (Some(created), MetricType::Counter | MetricType::Histogram) => {
                     writeln!(out, "{}_created{{{labels}}} {created}", family.name)
@@ -114,7 +114,7 @@ impl OpenMetricsWriter {
     }
 }
 
-fn write_metric_sample(
+fn write_slot_samples(
     family: &MetricFamily,
     exponent: i8,
     labels: &str,

@@ -156,7 +156,7 @@ impl TaskScraper {
     /// Takes a sample of all tasks. The sample has no tasks if accounting is off.
     pub fn scrape(&mut self) -> Result<TaskScrape, Failure> {
         let info = self.device.info()?;
-        let all = match self.device.tasks() {
+        let all = match self.device.read_tasks_and_take_ended() {
             Err(error) if error.is_accounting_off() => Vec::new(),
             tasks => tasks?,
         };
@@ -174,7 +174,7 @@ pub fn is_missing_ppa_device(failure: &Failure) -> bool {
 /// warning and `None`. After the warning, the caller continues without tasks. The caller may open
 /// `/dev/ppa` again if it was missing (see [`is_missing_ppa_device`]), but not after a missing
 /// permission, so that the warning is printed once.
-pub fn warn_if_tasks_unavailable<T>(
+pub fn tolerate_unavailable<T>(
     result: Result<T, Failure>,
     is_repeated: bool,
 ) -> Result<Option<T>, Failure> {
@@ -238,7 +238,9 @@ impl TaskRanking {
         let is_first_sample = std::mem::replace(&mut self.is_first_sample, false);
         let mut now: HashMap<(u32, u64), TaskRank> = HashMap::new();
         for task in &all {
-            let run_time = task.cpu_ticks().saturating_add(task.interrupt_ticks());
+            let run_time = task
+                .cpu_ticks_without_interrupts()
+                .saturating_add(task.interrupt_ticks());
             let totals = std::array::from_fn(|n| (TASK_TOTAL_METRICS[n].read_value)(task));
             let known = self.rank_by_task.get(&(task.pid, task.began));
             let old = known.copied().unwrap_or_default();
@@ -363,7 +365,7 @@ mod tests {
         use ErrorKind::{InvalidData, NotFound, PermissionDenied};
         let read = |kind: ErrorKind| Failure::Accounting(Error::Read(PPA_DEVICE_PATH, kind.into()));
         let open = |kind: ErrorKind| Failure::Accounting(Error::Open(kind.into()));
-        let warn = |failure| warn_if_tasks_unavailable::<()>(Err(failure), true);
+        let warn = |failure| tolerate_unavailable::<()>(Err(failure), true);
         let denied = [read(PermissionDenied), open(PermissionDenied)];
         for unavailable in denied.into_iter().chain([open(NotFound)]) {
             assert!(matches!(warn(unavailable), Ok(None)));
@@ -378,7 +380,7 @@ mod tests {
         assert!(!is_missing_ppa_device(&open(PermissionDenied)));
         assert!(!is_missing_ppa_device(&read(NotFound)));
         // If the export takes a single scrape, a missing permission is an error.
-        let error = warn_if_tasks_unavailable::<()>(Err(read(PermissionDenied)), false);
+        let error = tolerate_unavailable::<()>(Err(read(PermissionDenied)), false);
         let error = error.expect_err("asked for");
         assert!(error.to_string().contains("CAP_PERFMON"), "{error}");
     }

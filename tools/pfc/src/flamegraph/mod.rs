@@ -32,7 +32,7 @@ const MIN_FUNCTION_WIDTH_PIXELS: f64 = 0.1;
 
 /// The style sheet for the text of a picture. The picture has no background of its own, so the text
 /// is dark on a light page and light on a dark page.
-pub const SVG_TEXT_STYLE: &str = ":root{color-scheme:light dark}text{fill:#1f2328}\
+pub const SVG_TEXT_COLOUR_RULES: &str = ":root{color-scheme:light dark}text{fill:#1f2328}\
      @media (prefers-color-scheme: dark){text{fill:#e6edf3}}";
 
 /// The JavaScript code in the picture, which the browser runs.
@@ -205,7 +205,7 @@ fn render_flamegraph_svg(stacks: &FoldedStacks, title: &str) -> Result<String, s
          <svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{PICTURE_WIDTH_PIXELS}\" \
          height=\"{height}\" viewBox=\"0 0 {PICTURE_WIDTH_PIXELS} {height}\" \
          font-family=\"monospace\" font-size=\"12\">\n\
-         <style>{SVG_TEXT_STYLE}.f{{cursor:pointer}}.f text{{fill:black}}\
+         <style>{SVG_TEXT_COLOUR_RULES}.f{{cursor:pointer}}.f text{{fill:black}}\
          .f:hover rect{{stroke:gray}}\
          .found rect{{fill:rgb(230,0,230)}}text{{pointer-events:none}}</style>\n\
          <text x=\"{}\" y=\"20\" text-anchor=\"middle\" font-size=\"16\">{}</text>\n\

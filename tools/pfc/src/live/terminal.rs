@@ -70,10 +70,10 @@ struct RawTerminal {
 impl RawTerminal {
     fn open() -> io::Result<Self> {
         let input = match isatty(stdin()) {
-            true => reopen_nonblocking_terminal(stdin(), "/proc/self/fd/0")?,
+            true => reopen_nonblocking_or_dup(stdin(), "/proc/self/fd/0")?,
             false => open_nonblocking_terminal("/dev/tty")?,
         };
-        let output = reopen_nonblocking_terminal(stdout(), "/proc/self/fd/1")?;
+        let output = reopen_nonblocking_or_dup(stdout(), "/proc/self/fd/1")?;
         let saved = tcgetattr(&input)?;
         let mut raw = saved.clone();
         raw.make_raw();
@@ -106,7 +106,7 @@ fn open_nonblocking_terminal(path: &str) -> io::Result<File> {
 /// Opens a terminal a second time, in non-blocking mode. The file descriptor `fd` refers to the
 /// terminal. If opening the terminal is not permitted, for example after su, this function
 /// duplicates the file descriptor.
-fn reopen_nonblocking_terminal(fd: BorrowedFd<'_>, path: &str) -> io::Result<File> {
+fn reopen_nonblocking_or_dup(fd: BorrowedFd<'_>, path: &str) -> io::Result<File> {
     open_nonblocking_terminal(path).or_else(|_| fd.try_clone_to_owned().map(File::from))
 }
 
@@ -129,7 +129,7 @@ impl Drop for LiveTerminal {
 impl LiveTerminal {
     /// Sets the terminal to raw mode, and installs a panic hook that restores the terminal.
     pub fn open() -> io::Result<Self> {
-        let event_loop = EventLoop::with_terminal_signals()?;
+        let event_loop = EventLoop::with_sigwinch_and_sighup()?;
         let drawing = DrawingBuffer::default();
         let ratatui_terminal = Terminal::new(TermionBackend::new(drawing.clone()))?;
         let raw = Arc::new(RawTerminal::open()?);
@@ -180,7 +180,7 @@ impl LiveTerminal {
         Ok(
             match self.event_loop.wait_for_readable_files(until, &input)? {
                 WakeReason::Interrupted | WakeReason::Terminated(_) => TerminalEvent::End,
-                WakeReason::Ready => self.read_keys()?,
+                WakeReason::Ready => self.read_input_event()?,
                 WakeReason::Resized => TerminalEvent::Resized,
                 WakeReason::Timeout | WakeReason::Child | WakeReason::SwitchOutput => {
                     TerminalEvent::Timeout
@@ -189,7 +189,7 @@ impl LiveTerminal {
         )
     }
 
-    fn read_keys(&mut self) -> io::Result<TerminalEvent> {
+    fn read_input_event(&mut self) -> io::Result<TerminalEvent> {
         let mut bytes = [0; 1024];
         match (&self.raw_terminal.input).read(&mut bytes) {
             // In raw mode, end of file means that the terminal has hung up.

@@ -33,7 +33,10 @@ pub fn format_task_values(task: &Task, machine: &SystemWideValues) -> String {
     let value = |n: usize| task.values[n].to_string();
     // The user time is the difference of rounded values, so that the user time and the system time
     // add up to the total time.
-    let (total, system) = (whole(task.cpu_ticks()), whole(task.system_ticks()));
+    let (total, system) = (
+        whole(task.cpu_ticks_without_interrupts()),
+        whole(task.system_ticks()),
+    );
     let idle = machine.idle_ticks.map(|ticks| whole(ticks).to_string());
     let groups: [Vec<(&str, String)>; 3] = [
         vec![

@@ -113,7 +113,7 @@ impl AccountingChange {
             share(task.system_ticks()),
             share(task.interrupt_ticks()),
             share(task.wait_ticks()),
-            tasks::format_microseconds(
+            tasks::format_scaled_micros(
                 task.average_latency_ticks() * ticks_to_micros(1, self.tick_khz)
             ),
             rate(task.involuntary_switches()),

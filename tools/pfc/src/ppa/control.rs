@@ -27,7 +27,7 @@ struct AccountingControlFiles {
     accounting_levels_path: PathBuf,
     /// File with one line for each individually accounted task: the ID of the task and the four
     /// numbers of `flags`. A line with the ID 0 that is written to this file sets `flags`.
-    accounted_tasks_path: PathBuf,
+    task_accounting_control_path: PathBuf,
 }
 
 impl AccountingControlFiles {
@@ -35,7 +35,7 @@ impl AccountingControlFiles {
         Self {
             accounting_flags_path: "/proc/sys/kernel/ppa".into(),
             accounting_levels_path: "/proc/sys/kernel/ppa_levels".into(),
-            accounted_tasks_path: "/proc/ppa/ppactl".into(),
+            task_accounting_control_path: "/proc/ppa/ppactl".into(),
         }
     }
 
@@ -53,8 +53,11 @@ impl AccountingControlFiles {
         };
         let flags = if on { "1 1 0" } else { "0 0 0" };
         // The ID 0 stands for all tasks. Only root can write to `self.accounting_flags_path`.
-        fs::write(&self.accounted_tasks_path, format!("0 {flags} {scaling}\n"))
-            .map_err(|e| control_file_failure(&self.accounted_tasks_path, &e))
+        fs::write(
+            &self.task_accounting_control_path,
+            format!("0 {flags} {scaling}\n"),
+        )
+        .map_err(|e| control_file_failure(&self.task_accounting_control_path, &e))
     }
 
     /// Switches the individual accounting of the tasks `pids` on or off. An individually accounted
@@ -62,19 +65,22 @@ impl AccountingControlFiles {
     fn set_individual_accounting(&self, pids: &[u32], on: bool) -> Result<(), Failure> {
         let values = if on { "1 1 0 1" } else { "0 0 0 1" };
         for pid in pids {
-            fs::write(&self.accounted_tasks_path, format!("{pid} {values}\n")).map_err(
-                |e| match e.raw_os_error() {
-                    Some(libc::ESRCH) => Failure::Refused(format!("no task {pid}")),
-                    _ => control_file_failure(&self.accounted_tasks_path, &e),
-                },
-            )?;
+            fs::write(
+                &self.task_accounting_control_path,
+                format!("{pid} {values}\n"),
+            )
+            .map_err(|e| match e.raw_os_error() {
+                Some(libc::ESRCH) => Failure::Refused(format!("no task {pid}")),
+                _ => control_file_failure(&self.task_accounting_control_path, &e),
+            })?;
         }
         Ok(())
     }
 
     /// Returns the IDs of the individually accounted tasks. Returns `None` without CAP_PERFMON.
     fn read_individual_pids(&self) -> Option<Vec<u32>> {
-        let text = text_file::read_text_escaping_non_utf8(&self.accounted_tasks_path).ok()?;
+        let text =
+            text_file::read_text_escaping_non_utf8(&self.task_accounting_control_path).ok()?;
         let first = |line: &str| line.split_whitespace().next()?.parse().ok();
         Some(text.lines().filter_map(first).collect())
     }
@@ -114,7 +120,7 @@ fn control_file_failure(path: &Path, error: &io::Error) -> Failure {
 }
 
 pub fn turn_accounting_on(args: &OnArgs, out: &mut Out) -> Result<(), Failure> {
-    module::load_if_device_missing("ppa", PPA_DEVICE_PATH);
+    module::try_load_if_no_device("ppa", PPA_DEVICE_PATH);
     let control = AccountingControlFiles::new();
     if !args.levels.is_empty() {
         control.write_accounting_levels(&args.levels)?;
@@ -213,7 +219,7 @@ mod tests {
         let files = AccountingControlFiles {
             accounting_flags_path: path("ppa"),
             accounting_levels_path: path("ppa_levels"),
-            accounted_tasks_path: path("ppactl"),
+            task_accounting_control_path: path("ppactl"),
         };
         (files, directory)
     }
@@ -221,7 +227,7 @@ mod tests {
     #[test]
     fn r4_8_switching_keeps_cpus_per_group() {
         let (control, _directory) = make_control_files("0\t0\t1\t4\n");
-        let now = || fs::read_to_string(&control.accounted_tasks_path).expect("the file");
+        let now = || fs::read_to_string(&control.task_accounting_control_path).expect("the file");
         let result = control.set_accounting_of_all_tasks(true);
         result.expect("it is switched");
         assert_eq!(now(), "0 1 1 0 4\n");
@@ -264,10 +270,10 @@ mod tests {
         let (control, _directory) = make_control_files("0 0 0 1");
         let result = control.set_individual_accounting(&[7, 8], true);
         result.expect("they are set");
-        let tasks = fs::read_to_string(&control.accounted_tasks_path);
+        let tasks = fs::read_to_string(&control.task_accounting_control_path);
         assert_eq!(tasks.expect("the file"), "8 1 1 0 1\n");
         fs::write(
-            &control.accounted_tasks_path,
+            &control.task_accounting_control_path,
             "7\t1\t1\t0\t1\n8\t1\t0\t0\t2\nx\n",
         )
         .expect("a file");

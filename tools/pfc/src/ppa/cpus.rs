@@ -6,7 +6,7 @@ use ppa::{ticks_to_micros, Cpu, CpuValue};
 
 use crate::error::Failure;
 use crate::output::Out;
-use crate::ppa::tasks::format_microseconds;
+use crate::ppa::tasks::format_scaled_micros;
 use crate::report::percent_of_total;
 use crate::table::Table;
 
@@ -51,7 +51,7 @@ pub fn print_cpu_table(
         let mut cells = vec![name.clone()];
         for (_, time, count) in SOFTIRQ_COLUMNS {
             cells.push(cpu.get(count).to_string());
-            cells.push(format_microseconds(ticks_to_micros(cpu.get(time), khz)));
+            cells.push(format_scaled_micros(ticks_to_micros(cpu.get(time), khz)));
         }
         table.add_row(cells, None);
     }

@@ -6,7 +6,7 @@ use ppa::{ticks_to_micros, Task, NR_LATENCIES, TASK_LATENCIES};
 
 use crate::error::Failure;
 use crate::output::Out;
-use crate::ppa::tasks::format_microseconds;
+use crate::ppa::tasks::format_scaled_micros;
 use crate::report::percent_of_total;
 
 /// Length of the longest bar of the histogram, in characters.
@@ -40,7 +40,7 @@ fn format_histogram_lines(task: &Task, khz: u32) -> Vec<String> {
     let (all, counted) = (task.wakeups(), task.histogram_wakeups());
     let max = task.latencies.iter().copied().max().unwrap_or(0).max(1);
     let digits = max.to_string().len();
-    let average = format_microseconds(task.average_latency_ticks() * ticks_to_micros(1, khz));
+    let average = format_scaled_micros(task.average_latency_ticks() * ticks_to_micros(1, khz));
     let note = match counted < all {
         true => format!("; the histogram counts {counted} of them"),
         false => String::new(),

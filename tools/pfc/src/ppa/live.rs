@@ -21,8 +21,8 @@ use crate::ppa::cpus;
 use crate::stat::event_loop::EventLoop;
 use crate::stat::WAIT_FOR_SIGNALS_ACTION;
 
-/// Default number of rows of a table that is written to a pipe.
-const DEFAULT_PIPE_ROWS: usize = 20;
+/// Default number of rows of a table in plain text, in a pipe or with `--plain`.
+const DEFAULT_PLAIN_TABLE_ROWS: usize = 20;
 
 /// Reads the values of tasks and CPUs, and keeps the last values to compute later changes.
 struct AccountingChangeReader {
@@ -56,7 +56,7 @@ impl AccountingChangeReader {
         if self.pids.is_empty() {
             return Ok(AccountingSample {
                 read_at_ticks: now,
-                tasks: self.device.tasks()?,
+                tasks: self.device.read_tasks_and_take_ended()?,
                 cpus: self.device.cpus()?,
             });
         }
@@ -130,7 +130,8 @@ fn run_plain_top(
         let Some(mut change) = reader.read_next_change()? else {
             break;
         };
-        let lines = change.format_task_lines(args.sort, args.rows.unwrap_or(DEFAULT_PIPE_ROWS));
+        let lines =
+            change.format_task_lines(args.sort, args.rows.unwrap_or(DEFAULT_PLAIN_TABLE_ROWS));
         if args.json {
             out.write_json(&change.to_json(args.rows.unwrap_or(usize::MAX)))?;
         } else {

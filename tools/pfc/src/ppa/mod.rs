@@ -137,7 +137,7 @@ fn print_selected_tasks(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
 fn print_all_tasks(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
     let device = Device::open()?;
     let info = device.info()?;
-    let mut tasks = device.tasks()?;
+    let mut tasks = device.read_tasks_and_take_ended()?;
     let cpus = device.cpus()?;
     warn_of_incomplete_accounting(&info, tasks.len());
     let found = tasks.len();

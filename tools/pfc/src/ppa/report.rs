@@ -17,12 +17,13 @@ use crate::table::{ColumnAlign, Table};
 pub fn run(args: &ReportArgs, to_file: bool, out: &mut Out) -> Result<(), Failure> {
     let path = visible::escape_path(&args.file);
     // A recording begins with a JSON object, so its first byte is `{`.
-    let bytes = input_file::read_if_begins_with(&args.file, b"{").map_err(|e| match e.kind() {
-        ErrorKind::NotFound => Failure::Refused(format!(
-            "{path}: no such file; create it with pfc ppa record PID -o FILE"
-        )),
-        _ => Failure::Refused(format!("cannot read {path}: {e}")),
-    })?;
+    let bytes =
+        input_file::read_file_or_differing_head(&args.file, b"{").map_err(|e| match e.kind() {
+            ErrorKind::NotFound => Failure::Refused(format!(
+                "{path}: no such file; create it with pfc ppa record PID -o FILE"
+            )),
+            _ => Failure::Refused(format!("cannot read {path}: {e}")),
+        })?;
     let timeline = Timeline::parse(&bytes)
         .map_err(|why| Failure::Refused(format!("cannot show {path}: {why}")))?;
     if args.json {

@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use crate::flamegraph::{escape_xml, SVG_TEXT_STYLE};
+use crate::flamegraph::{escape_xml, SVG_TEXT_COLOUR_RULES};
 use crate::ppa::timeline::{Timeline, TimelineInterval, TIME_PART_NAMES};
 
 /// Size and margins of the picture of a recording, in pixels.
@@ -101,7 +101,7 @@ pub fn render_timeline_svg(timeline: &Timeline) -> String {
          width=\"{PICTURE_WIDTH_PX}\" height=\"{PICTURE_HEIGHT_PX}\" \
          viewBox=\"0 0 {PICTURE_WIDTH_PX} {PICTURE_HEIGHT_PX}\" \
          font-family=\"monospace\" font-size=\"12\">\n\
-         <style>{SVG_TEXT_STYLE}{AXIS_CSS_RULES}</style>\n\
+         <style>{SVG_TEXT_COLOUR_RULES}{AXIS_CSS_RULES}</style>\n\
          <text x=\"{}\" y=\"20\" text-anchor=\"middle\" font-size=\"16\">{title}</text>\n\
          {text}</svg>\n",
         PICTURE_WIDTH_PX / 2.0,

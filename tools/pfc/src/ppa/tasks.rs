@@ -16,7 +16,7 @@ use crate::table::Table;
 use crate::units::ScaledUnit;
 
 /// Formats a time in microseconds with a suitable unit.
-pub fn format_microseconds(micros: f64) -> String {
+pub fn format_scaled_micros(micros: f64) -> String {
     let unit = ScaledUnit {
         unit: Unit::Seconds,
         exponent: -6,
@@ -38,7 +38,7 @@ pub fn task_display_name(task: &Task) -> String {
 /// Sorts tasks by a key, the largest value first.
 pub fn sort_tasks(tasks: &mut [Task], by: TaskSortKey) {
     let key = |task: &Task| match by {
-        TaskSortKey::Time => task.cpu_ticks(),
+        TaskSortKey::Time => task.cpu_ticks_without_interrupts(),
         // The bit patterns of non-negative floating-point numbers have the same order as the
         // numbers.
         TaskSortKey::Latency => task.average_latency_ticks().to_bits(),
@@ -61,7 +61,7 @@ pub fn print_task_table(tasks: &[Task], khz: u32, out: &mut Out) -> Result<(), F
 }
 
 fn format_task_row(task: &Task, khz: u32) -> (Vec<String>, Option<TextStyle>) {
-    let ticks = |ticks: u64| format_microseconds(ticks_to_micros(ticks, khz));
+    let ticks = |ticks: u64| format_scaled_micros(ticks_to_micros(ticks, khz));
     let (state, style) = match (task.has_flag(TASK_ENDED), task.has_flag(TASK_RUNNING)) {
         (true, _) => ("ended", Some(TextStyle::Dim)),
         (false, true) => ("running", None),
@@ -73,7 +73,7 @@ fn format_task_row(task: &Task, khz: u32) -> (Vec<String>, Option<TextStyle>) {
         ticks(task.system_ticks()),
         ticks(task.interrupt_ticks()),
         ticks(task.wait_ticks()),
-        format_microseconds(task.average_latency_ticks() * ticks_to_micros(1, khz)),
+        format_scaled_micros(task.average_latency_ticks() * ticks_to_micros(1, khz)),
         task.values[SCHEDOUTCNT].to_string(),
         task.involuntary_switches().to_string(),
         task.values[INTCNT].to_string(),

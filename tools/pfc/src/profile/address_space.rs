@@ -11,9 +11,9 @@ use super::files::FileIdentity;
 
 /// The maximum number of mappings that are copied for all processes together; the copies need about
 /// 100 MiB. If a process shares an address space with another process and then adds a mapping, it
-/// gets its own copy of the address space. If the copy would exceed `MAX_COPIED_REGIONS`, the
+/// gets its own copy of the address space. If the copy would exceed `MAX_TOTAL_COPIED_REGIONS`, the
 /// process loses the shared mappings.
-pub const MAX_COPIED_REGIONS: usize = 1 << 20;
+pub const MAX_TOTAL_COPIED_REGIONS: usize = 1 << 20;
 
 /// A mapping of a file or of memory. The start address is the key in [`AddressSpace`].
 #[derive(Clone, Debug)]
@@ -87,14 +87,14 @@ pub struct Processes {
     thread_names: HashMap<(i32, i32), Rc<str>>,
     pub kernel_mappings: AddressSpace,
     /// The sum of [`AddressSpace::nr_copied_regions`] over all address spaces, at most
-    /// [`MAX_COPIED_REGIONS`].
+    /// [`MAX_TOTAL_COPIED_REGIONS`].
     total_copied_regions: usize,
-    /// True if a process lost the mappings that it shared, because of [`MAX_COPIED_REGIONS`].
+    /// True if a process lost the mappings that it shared, because of [`MAX_TOTAL_COPIED_REGIONS`].
     pub has_lost_mappings: bool,
 }
 
 impl Processes {
-    pub fn set_thread_name(&mut self, pid: i32, tid: i32, name: &str, exec: bool) {
+    pub fn apply_comm_record(&mut self, pid: i32, tid: i32, name: &str, exec: bool) {
         if exec {
             self.remove_address_space(pid);
         }
@@ -122,7 +122,7 @@ impl Processes {
         if Rc::strong_count(space) > 1 {
             let nr_copied_regions = space.regions.len();
             let sum = self.total_copied_regions.saturating_add(nr_copied_regions);
-            if sum <= MAX_COPIED_REGIONS {
+            if sum <= MAX_TOTAL_COPIED_REGIONS {
                 self.total_copied_regions = sum;
                 Rc::make_mut(space).nr_copied_regions = nr_copied_regions;
             } else {
@@ -134,7 +134,7 @@ impl Processes {
     }
 
     /// Removes the mappings of a process. Mappings that no other process shares do not count
-    /// towards [`MAX_COPIED_REGIONS`] after this call.
+    /// towards [`MAX_TOTAL_COPIED_REGIONS`] after this call.
     fn remove_address_space(&mut self, pid: i32) {
         let space = self.address_spaces.remove(&pid);
         if let Some(unshared) = space.and_then(Rc::into_inner) {
@@ -226,12 +226,12 @@ mod tests {
     #[test]
     fn r1_9_child_inherits_names_and_mappings_until_exec() {
         let mut processes = Processes::default();
-        processes.set_thread_name(1, 1, "sh", true);
+        processes.apply_comm_record(1, 1, "sh", true);
         processes.insert_mapping(1, 0x1000, test_region(0x2000, 0, "sh"));
         processes.add_forked_thread((2, 2), (1, 1));
         assert!(processes.find_mapping(2, 0x1000).is_some());
         assert_eq!(&*processes.thread_name(2, 2), "sh");
-        processes.set_thread_name(2, 2, "ls", true);
+        processes.apply_comm_record(2, 2, "ls", true);
         assert!(
             processes.find_mapping(2, 0x1000).is_none()
                 && processes.find_mapping(1, 0x1000).is_some()
@@ -252,12 +252,12 @@ mod tests {
             processes.insert_mapping(pid, 0, test_region(0x1000, 0, "own"));
             processes.find_mapping(pid, 0x1000).is_some()
         };
-        for pid in 2..4 + (MAX_COPIED_REGIONS / NR_INHERITED_MAPPINGS) as i32 {
+        for pid in 2..4 + (MAX_TOTAL_COPIED_REGIONS / NR_INHERITED_MAPPINGS) as i32 {
             assert!(fork_and_map(&mut processes, pid), "process {pid}");
-            processes.set_thread_name(pid, pid, "next", true);
+            processes.apply_comm_record(pid, pid, "next", true);
         }
         assert!(processes.total_copied_regions == 0 && !processes.has_lost_mappings);
-        let pids = 100..100 + (MAX_COPIED_REGIONS / NR_INHERITED_MAPPINGS) as i32;
+        let pids = 100..100 + (MAX_TOTAL_COPIED_REGIONS / NR_INHERITED_MAPPINGS) as i32;
         assert!(pids.clone().all(|pid| fork_and_map(&mut processes, pid)));
         assert!(!processes.has_lost_mappings);
         assert!(!fork_and_map(&mut processes, 99) && processes.has_lost_mappings);

@@ -28,12 +28,12 @@ pub const PERF_DATA_MAGIC: &[u8] = b"PERFILE2";
 pub const ERROR_TRUNCATED: &str = "the file is truncated";
 pub const ERROR_INVALID_HEADER: &str = "the header of the file is not valid";
 pub const ERROR_TOO_MANY_EVENTS: &str = "it has more than 1,024 events";
-pub const ERROR_COMPRESSED: &str =
+pub const ERROR_COMPRESSED_OR_TRACES: &str =
     "it is compressed, or has traces; make it without (perf record -z, -I)";
 
-pub struct ByteReader<'a>(pub &'a [u8]);
+pub struct LittleEndianReader<'a>(pub &'a [u8]);
 
-impl<'a> ByteReader<'a> {
+impl<'a> LittleEndianReader<'a> {
     pub fn take_bytes(&mut self, bytes: u64) -> Option<&'a [u8]> {
         let (some, rest) = self.0.split_at_checked(usize::try_from(bytes).ok()?)?;
         self.0 = rest;
@@ -53,7 +53,7 @@ impl<'a> ByteReader<'a> {
 
 /// Returns the `bytes` bytes of the file that start at the offset `at`.
 fn file_bytes_at(file: &[u8], at: u64, bytes: u64) -> Result<&[u8], &'static str> {
-    let mut rest = ByteReader(file);
+    let mut rest = LittleEndianReader(file);
     let bytes = rest.take_bytes(at).and_then(|_| rest.take_bytes(bytes));
     bytes.ok_or(ERROR_TRUNCATED)
 }
@@ -68,7 +68,7 @@ pub fn check_perf_data_file(file: &[u8]) -> Result<(), &'static str> {
         return Err("the file is not a perf.data file with the byte order of this machine");
     }
     let header: Vec<u64> = {
-        let mut bytes = ByteReader(file_bytes_at(file, 8, 96)?);
+        let mut bytes = LittleEndianReader(file_bytes_at(file, 8, 96)?);
         std::iter::from_fn(|| bytes.read_u64()).collect()
     };
     let [_, attr_size, attrs_offset, attrs_size, data_offset, data_size, _, event_types_size, features @ ..] =
@@ -90,11 +90,11 @@ pub fn check_perf_data_file(file: &[u8]) -> Result<(), &'static str> {
         return Err(ERROR_TOO_MANY_EVENTS);
     }
     for attribute in attrs.chunks_exact(*attr_size as usize) {
-        check_attribute_size(attribute).ok_or(ERROR_INVALID_HEADER)?;
+        read_checked_attribute_size(attribute).ok_or(ERROR_INVALID_HEADER)?;
     }
-    check_record_sizes(file_bytes_at(file, *data_offset, *data_size)?)?;
+    check_record_sizes_and_types(file_bytes_at(file, *data_offset, *data_size)?)?;
     let end = data_offset.checked_add(*data_size).ok_or(ERROR_TRUNCATED)?;
-    let mut table = ByteReader(file_bytes_at(
+    let mut table = LittleEndianReader(file_bytes_at(
         file,
         end,
         (file.len() as u64).saturating_sub(end),
@@ -107,7 +107,7 @@ pub fn check_perf_data_file(file: &[u8]) -> Result<(), &'static str> {
             table.read_u64().ok_or(ERROR_TRUNCATED)?,
             table.read_u64().ok_or(ERROR_TRUNCATED)?,
         );
-        let section = ByteReader(file_bytes_at(file, at, bytes)?);
+        let section = LittleEndianReader(file_bytes_at(file, at, bytes)?);
         match bit {
             FEATURE_CMDLINE => check_cmdline_sizes(section),
             FEATURE_EVENT_DESC => check_event_desc_sizes(section),
@@ -122,11 +122,11 @@ pub fn check_perf_data_file(file: &[u8]) -> Result<(), &'static str> {
 const RECORD_MMAP2: u32 = 10;
 const MISC_MMAP_BUILD_ID: u32 = 1 << 14;
 /// The offset of the build ID's length in an MMAP2 record, counted from the end of its header.
-const MMAP2_BUILD_ID_SIZE_OFFSET: usize = 32;
+const BUILD_ID_SIZE_OFFSET_IN_BODY: usize = 32;
 
 /// Checks the sizes of all records, and refuses records whose contents pfc cannot read.
-pub fn check_record_sizes(data: &[u8]) -> Result<(), &'static str> {
-    let mut rest = ByteReader(data);
+pub fn check_record_sizes_and_types(data: &[u8]) -> Result<(), &'static str> {
+    let mut rest = LittleEndianReader(data);
     while !rest.0.is_empty() {
         let (kind, misc_and_size) = (
             rest.read_u32().ok_or(ERROR_TRUNCATED)?,
@@ -134,7 +134,7 @@ pub fn check_record_sizes(data: &[u8]) -> Result<(), &'static str> {
         );
         let size = misc_and_size >> 16;
         if kind == RECORD_AUXTRACE || COMPRESSED_RECORD_TYPES.contains(&kind) {
-            return Err(ERROR_COMPRESSED);
+            return Err(ERROR_COMPRESSED_OR_TRACES);
         }
         let size = size.checked_sub(8).ok_or(ERROR_INVALID_HEADER)?;
         let body = rest.take_bytes(size.into()).ok_or(ERROR_TRUNCATED)?;
@@ -143,7 +143,7 @@ pub fn check_record_sizes(data: &[u8]) -> Result<(), &'static str> {
         let has_build_id = kind == RECORD_MMAP2 && misc_and_size & MISC_MMAP_BUILD_ID != 0;
         if has_build_id
             && body
-                .get(MMAP2_BUILD_ID_SIZE_OFFSET)
+                .get(BUILD_ID_SIZE_OFFSET_IN_BODY)
                 .is_none_or(|bytes| *bytes > 20)
         {
             return Err(ERROR_INVALID_HEADER);
@@ -153,8 +153,8 @@ pub fn check_record_sizes(data: &[u8]) -> Result<(), &'static str> {
 }
 
 /// Checks the size field of an event attribute. Returns the size.
-pub fn check_attribute_size(attribute: &[u8]) -> Option<usize> {
-    let mut rest = ByteReader(attribute);
+pub fn read_checked_attribute_size(attribute: &[u8]) -> Option<usize> {
+    let mut rest = LittleEndianReader(attribute);
     let (_kind, size) = (rest.read_u32()?, rest.read_u32()?);
     let is_known = PUBLISHED_ATTR_SIZES.contains(&size)
         || size > PUBLISHED_ATTR_SIZES[PUBLISHED_ATTR_SIZES.len() - 1];
@@ -162,7 +162,7 @@ pub fn check_attribute_size(attribute: &[u8]) -> Option<usize> {
     (is_known && size <= attribute.len()).then_some(size)
 }
 
-pub fn check_cmdline_sizes(mut section: ByteReader<'_>) -> Option<()> {
+pub fn check_cmdline_sizes(mut section: LittleEndianReader<'_>) -> Option<()> {
     for _ in 0..section.read_u32()? {
         let bytes = section.read_u32()?;
         section.take_bytes(bytes.into())?;
@@ -170,10 +170,10 @@ pub fn check_cmdline_sizes(mut section: ByteReader<'_>) -> Option<()> {
     Some(())
 }
 
-pub fn check_event_desc_sizes(mut section: ByteReader<'_>) -> Option<()> {
+pub fn check_event_desc_sizes(mut section: LittleEndianReader<'_>) -> Option<()> {
     let (nr, attr_size) = (section.read_u32()?, section.read_u32()?);
     for _ in 0..nr {
-        check_attribute_size(section.take_bytes(attr_size.into())?)?;
+        read_checked_attribute_size(section.take_bytes(attr_size.into())?)?;
         let ids = section.read_u32()?;
         let name = section.read_u32()?;
         section.take_bytes(name.into())?;
@@ -215,7 +215,7 @@ mod tests {
         let attribute = |size: u32| {
             let mut bytes = [0; 256];
             bytes[4..8].copy_from_slice(&size.to_le_bytes());
-            check_attribute_size(&bytes)
+            read_checked_attribute_size(&bytes)
         };
         for size in PUBLISHED_ATTR_SIZES.into_iter().chain([136, 200, 256]) {
             assert_eq!(attribute(size), Some(size as usize));

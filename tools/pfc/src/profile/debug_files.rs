@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use object::Object;
 
-use super::files::{open_regular_in_root, read_whole_file, MAX_ELF_FILE_BYTES};
+use super::files::{open_regular_in_root, read_whole_nonempty_file, MAX_ELF_FILE_BYTES};
 
 /// The directory under which distributions install debug files.
 const DEBUG_DIRECTORY: &str = "/usr/lib/debug";
@@ -61,7 +61,7 @@ impl DebugLink {
     fn read_debug_file_in_root(&self, root: &Path, path: &Path) -> Option<Vec<u8>> {
         let by_build_id = self.build_id.as_deref().and_then(|id| {
             let file = open_regular_in_root(root, &debug_path_of_build_id(id)).ok()?;
-            let bytes = read_whole_file(&file, MAX_ELF_FILE_BYTES).ok()?;
+            let bytes = read_whole_nonempty_file(&file, MAX_ELF_FILE_BYTES).ok()?;
             (Self::read(&bytes).build_id.as_deref() == Some(id)).then_some(bytes)
         });
         by_build_id.or_else(|| {
@@ -69,7 +69,7 @@ impl DebugLink {
             let directory = path.parent().filter(|d| d.is_absolute())?;
             debug_link_paths(directory, OsStr::from_bytes(name)).find_map(|path| {
                 let file = open_regular_in_root(root, &path).ok()?;
-                let bytes = read_whole_file(&file, MAX_ELF_FILE_BYTES).ok()?;
+                let bytes = read_whole_nonempty_file(&file, MAX_ELF_FILE_BYTES).ok()?;
                 (crc32(&bytes) == *crc).then_some(bytes)
             })
         })

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use perfmon::ring::Sample;
 
-use super::address_space::MAX_COPIED_REGIONS;
+use super::address_space::MAX_TOTAL_COPIED_REGIONS;
 use super::fuzz::{encode_elf_file, read_test_profile, write_temporary_file};
 use super::read::read_profile;
 use super::{Profile, ProfileReader};
@@ -98,7 +98,7 @@ fn r1_9_a_live_display_reads_a_program_again_that_was_overwritten() {
         reader.add_file(samples).expect("samples");
         let profile = &reader.profile;
         let name = profile.leaf_frame(&profile.samples[0]).symbol.to_string();
-        reader.drop_shown_samples();
+        reader.drop_shown_and_outdated_data();
         name
     };
     wait_for_clock_tick();
@@ -198,7 +198,7 @@ fn r1_15_lost_samples_of_perf_are_counted_once() {
 /// Makes a file with two samples, and returns the symbols in the call stack of each sample. One
 /// sample was taken at the first byte of the function `next`, and the other sample was taken in a
 /// function whose return address is this byte.
-fn symbols_at_function_start(program: &Path, is_return_first: bool) -> Vec<String> {
+fn stacks_at_function_start(program: &Path, is_return_first: bool) -> Vec<String> {
     let mut encoder = RecordEncoder {
         has_stacks: true,
         ..RecordEncoder::default()
@@ -231,9 +231,9 @@ fn symbols_at_function_start(program: &Path, is_return_first: bool) -> Vec<Strin
 fn r1_9_call_stacks_do_not_depend_on_the_order_of_samples() {
     let program = write_temporary_file(&encode_program_with_functions(&["last_call", "next"]));
     let stacks = ["next", "[unknown] last_call"];
-    assert_eq!(symbols_at_function_start(&program, false), stacks);
+    assert_eq!(stacks_at_function_start(&program, false), stacks);
     let reversed = [stacks[1], stacks[0]];
-    assert_eq!(symbols_at_function_start(&program, true), reversed);
+    assert_eq!(stacks_at_function_start(&program, true), reversed);
 }
 
 #[test]
@@ -266,7 +266,7 @@ fn r1_9_a_message_says_that_processes_lost_inherited_mappings() {
         let (_, messages) = read_profile(&write_temporary_file(&bytes), false).expect("records");
         messages
     };
-    let max_forks = MAX_COPIED_REGIONS / NR_INHERITED_MAPPINGS;
+    let max_forks = MAX_TOTAL_COPIED_REGIONS / NR_INHERITED_MAPPINGS;
     assert_eq!(messages(max_forks), [""; 0]);
     let lost = messages(max_forks + 1);
     assert_eq!(lost.len(), 1);

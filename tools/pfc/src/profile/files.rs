@@ -134,7 +134,7 @@ fn check_is_regular_file(file: std::io::Result<File>) -> Result<File, &'static s
 
 /// Returns the contents of a file that has at most `max_size` bytes. A file of size 0 is refused,
 /// because files in /proc have the size 0 and may contain any number of bytes.
-pub fn read_whole_file(file: &File, max_size: u64) -> Result<Vec<u8>, &'static str> {
+pub fn read_whole_nonempty_file(file: &File, max_size: u64) -> Result<Vec<u8>, &'static str> {
     let metadata = file.metadata().map_err(|_| ERROR_NOT_FOUND)?;
     if metadata.len() == 0 || metadata.len() > max_size {
         return Err("empty or too large");
@@ -176,7 +176,7 @@ pub fn read_mapped_file(path: &Path, identity: &FileIdentity) -> Result<Vec<u8>,
     }
     let mut file = file;
     file.rewind().map_err(|_| "it cannot be read")?;
-    read_whole_file(&file, MAX_ELF_FILE_BYTES)
+    read_whole_nonempty_file(&file, MAX_ELF_FILE_BYTES)
 }
 
 /// Returns whether the build ID of a file matches the build ID in the record of a mapping. The

@@ -361,7 +361,7 @@ fn read_elf_symbols(bytes: &[u8]) {
     let _ = files::find_build_id_in_bytes(bytes);
     if let Some(mut inlined) = InlinedFunctions::read(bytes) {
         for at in [0, 0x1000, 0x1114, 0x1120, 0x2010, u64::MAX] {
-            let _ = inlined.find(at);
+            let _ = inlined.find_innermost_first(at);
         }
     }
 }
@@ -374,7 +374,7 @@ fn r1_9_fuzz_elf_files() {
         .find(0x1114)
         .is_some_and(|(name, _)| &**name == "main"));
     let mut inlined = InlinedFunctions::read(&program).expect("units");
-    let names = inlined.find(0x1114);
+    let names = inlined.find_innermost_first(0x1114);
     assert_eq!((names.len(), &*names[0]), (1, "inner"));
     assert_eq!(
         files::find_build_id_in_bytes(&program),

@@ -24,11 +24,11 @@ const MAX_INLINING_DEPTH: usize = 64;
 /// entry that has its name.
 const MAX_NAME_REFERENCES: usize = 16;
 /// The maximum uncompressed size in bytes of all sections of debugging information in one ELF file.
-const MAX_DEBUG_SECTION_BYTES: usize = 2 << 30;
+const MAX_TOTAL_DEBUG_SECTION_BYTES: usize = 2 << 30;
 /// The maximum compression ratio of zlib.
 const MAX_ZLIB_RATIO: usize = 1032;
 /// The maximum total size in bytes of the abbreviation tables that are cached.
-const MAX_ABBREVIATION_BYTES: usize = 16 << 20;
+const MAX_CACHED_ABBREVIATION_BYTES: usize = 16 << 20;
 /// The work on an ELF file is limited to this factor times the size of its debugging information.
 const MAX_WORK_PER_DEBUG_BYTE: u64 = 8;
 
@@ -76,7 +76,7 @@ impl InlinedFunctions {
             true => RunTimeEndian::Little,
             false => RunTimeEndian::Big,
         };
-        let mut left = MAX_DEBUG_SECTION_BYTES;
+        let mut left = MAX_TOTAL_DEBUG_SECTION_BYTES;
         let sections = DwarfSections::load(|id| {
             let section = match id {
                 // Line tables and location lists are not needed to find inlined functions.
@@ -87,7 +87,7 @@ impl InlinedFunctions {
             left -= section.len();
             Ok::<_, gimli::Error>(section)
         });
-        Self::from_sections(sections.ok()?, endian, MAX_DEBUG_SECTION_BYTES - left)
+        Self::from_sections(sections.ok()?, endian, MAX_TOTAL_DEBUG_SECTION_BYTES - left)
     }
 
     /// Reads the address ranges of all units. `size` is the size of all sections in bytes. Returns
@@ -142,7 +142,7 @@ impl InlinedFunctions {
             if !matches!(header.type_(), UnitType::Compilation | UnitType::Partial) {
                 continue;
             }
-            let Some((unit, code)) = self.read_unit(dwarf, offset.0) else {
+            let Some((unit, code)) = self.read_unit_header_and_root(dwarf, offset.0) else {
                 continue;
             };
             let ranges = self.read_ranges(dwarf, &unit, &code).unwrap_or_default();
@@ -155,7 +155,7 @@ impl InlinedFunctions {
     }
 
     /// Reads the header and the first entry of the unit at an offset of .debug_info.
-    fn read_unit<'a>(
+    fn read_unit_header_and_root<'a>(
         &mut self,
         dwarf: &Dwarf<DwarfBytes<'a>>,
         offset: usize,
@@ -213,13 +213,13 @@ impl InlinedFunctions {
         }
         let section = dwarf.debug_abbrev.reader().slice();
         let table = section.get(offset..)?;
-        let table = &table[..table.len().min(MAX_ABBREVIATION_BYTES)];
+        let table = &table[..table.len().min(MAX_CACHED_ABBREVIATION_BYTES)];
         let size = abbreviation_table_size(EndianSlice::new(table, self.endian))?;
         self.spend_work(size)?;
         let table = DebugAbbrev::new(&table[..size], self.endian);
         let parsed = Arc::new(table.abbreviations(gimli::DebugAbbrevOffset(0)).ok()?);
         let (known, total) = &mut self.abbreviation_tables;
-        if *total + size > MAX_ABBREVIATION_BYTES {
+        if *total + size > MAX_CACHED_ABBREVIATION_BYTES {
             known.clear();
             *total = 0;
         }
@@ -257,7 +257,7 @@ impl InlinedFunctions {
 
     /// Returns the names, without demangling, of the inlined functions that contain an address of
     /// the ELF file, with the innermost function first.
-    pub fn find(&mut self, address: u64) -> Vec<Rc<str>> {
+    pub fn find_innermost_first(&mut self, address: u64) -> Vec<Rc<str>> {
         let above = self
             .unit_ranges
             .partition_point(|(begin, ..)| *begin <= address);
@@ -301,7 +301,7 @@ impl InlinedFunctions {
         offset: usize,
         calls: &mut Vec<InlinedRange>,
     ) -> Option<()> {
-        let (unit, _) = self.read_unit(dwarf, offset)?;
+        let (unit, _) = self.read_unit_header_and_root(dwarf, offset)?;
         let mut entries = unit.entries_raw(None).ok()?;
         // The functions that enclose the current entry, outermost first. Each element has the
         // function's depth in the tree of entries, and the inlining depth of the functions that are
@@ -367,7 +367,7 @@ impl InlinedFunctions {
         for _ in 0..MAX_NAME_REFERENCES {
             let above = self.unit_offsets.partition_point(|unit| *unit <= offset);
             let start = *self.unit_offsets.get(above.checked_sub(1)?)?;
-            let (unit, _) = self.read_unit(dwarf, start)?;
+            let (unit, _) = self.read_unit_header_and_root(dwarf, start)?;
             let at = UnitOffset(offset.checked_sub(start)?);
             let mut entries = unit.entries_raw(Some(at)).ok()?;
             let abbreviation = entries.read_abbreviation().ok()??;
@@ -543,7 +543,7 @@ mod tests {
         let info = unit_with_two_inlined_functions();
         let mut inlined = read_inlined_functions(info, Vec::new()).expect("a unit");
         let mut find = |address| -> Vec<String> {
-            let names = inlined.find(address).into_iter();
+            let names = inlined.find_innermost_first(address).into_iter();
             names.map(|name| name.to_string()).collect()
         };
         assert_eq!(find(0x1120), ["inner", "outer"]);
@@ -560,7 +560,7 @@ mod tests {
         // A million nested inlined functions.
         let info = debug_info_with_unit(&[5; 1_000_000]);
         let mut deep = read_inlined_functions(info, Vec::new()).expect("a unit");
-        assert_eq!(deep.find(0x1000).len(), 0);
+        assert_eq!(deep.find_innermost_first(0x1000).len(), 0);
         // A thousand functions that have the same thousand ranges.
         let mut ranges = Vec::new();
         for n in 0..1000_u64 {
@@ -571,7 +571,7 @@ mod tests {
         let info = debug_info_with_unit(&[6, 0, 0, 0, 0].repeat(1000));
         let mut shared = read_inlined_functions(info, ranges).expect("a unit");
         let budget = shared.work_budget as usize;
-        shared.find(0x1100);
+        shared.find_innermost_first(0x1100);
         let nr_calls: usize = shared.ranges_by_unit.values().map(Vec::len).sum();
         let limit = budget.min(999_999);
         assert!(nr_calls > 1000 && nr_calls <= limit, "{nr_calls}");
@@ -587,8 +587,8 @@ mod tests {
                 let mut changed = whole.clone();
                 changed[at] = value;
                 if let Some(mut inlined) = read_inlined_functions(changed, vec![0xff; 64]) {
-                    inlined.find(0x1120);
-                    inlined.find(u64::MAX);
+                    inlined.find_innermost_first(0x1120);
+                    inlined.find_innermost_first(u64::MAX);
                 }
             }
         }

@@ -48,7 +48,7 @@ fn has_process_ended(pid: i32) -> bool {
 impl ProfileReader {
     /// Drops all samples and their frames, because they have been shown. Also drops the data of
     /// threads and processes that had ended at the previous call, and symbols that have changed.
-    pub fn drop_shown_samples(&mut self) {
+    pub fn drop_shown_and_outdated_data(&mut self) {
         self.profile.samples.clear();
         self.profile.frames.clear();
         self.frame_index_by_key.clear();
@@ -131,7 +131,7 @@ mod tests {
             let samples = &reader.profile.samples;
             assert_eq!(samples.len(), PROCESSES_PER_TABLE as usize);
             assert!(samples.iter().all(|s| &*s.command == "short"));
-            reader.drop_shown_samples();
+            reader.drop_shown_and_outdated_data();
         }
         let limit = 2 * MIN_KNOWN_PROCESSES_TO_REAP + 2 * PROCESSES_PER_TABLE as usize;
         let sizes = [
@@ -157,7 +157,7 @@ mod tests {
             encoder.encode_comm(b"short", true, &sample_id(pid, 1));
         }
         add_records(&mut reader, &encoder);
-        reader.drop_shown_samples();
+        reader.drop_shown_and_outdated_data();
         let mut encoder = RecordEncoder::default();
         encoder.encode_sample(&sample(FIRST_UNUSED_PID, 2, 0x1000), 1);
         add_records(&mut reader, &encoder);
@@ -178,7 +178,7 @@ mod tests {
         let profile = &reader.profile;
         let frames = profile.samples.iter().map(|s| profile.leaf_frame(s));
         let names = frames.map(|f| f.symbol.to_string()).collect();
-        reader.drop_shown_samples();
+        reader.drop_shown_and_outdated_data();
         names
     }
 
@@ -187,19 +187,19 @@ mod tests {
         let (kernel_text, module) = (0xffff_ffff_8100_0000, 0xffff_ffff_c000_0000);
         let kallsyms = "ffffffff81000000 T _text\nffffffffc0000000 t f\t[old]\n";
         let mut reader = ProfileReader::with_kernel_symbols(kallsyms, "");
-        reader.symbolizer.loaded_modules = read_loaded_modules();
+        reader.symbolizer.modules_at_kallsyms_read = read_loaded_modules();
         let mut encoder = RecordEncoder::default();
         let name = "[kernel.kallsyms]_text";
         encoder.encode_kernel_mmap(kernel_text, module, kernel_text, name, 1);
         encoder.encode_kernel_mmap(module, module + 0x1000, 0, "[old]", 1);
         add_records(&mut reader, &encoder);
-        reader.drop_shown_samples();
+        reader.drop_shown_and_outdated_data();
         assert!(reader.symbolizer.kernel_symbols.is_some());
         assert!(reader.processes.kernel_mappings.find(module).is_some());
         // A module has been unloaded, and another module may have been loaded at its address.
         let old = ("[old]".to_owned(), module, 0x1000);
-        reader.symbolizer.loaded_modules.push(old);
-        reader.drop_shown_samples();
+        reader.symbolizer.modules_at_kallsyms_read.push(old);
+        reader.drop_shown_and_outdated_data();
         assert!(reader.symbolizer.kernel_symbols.is_none());
         assert!(reader.processes.kernel_mappings.find(module).is_none());
     }

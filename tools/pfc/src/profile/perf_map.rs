@@ -12,7 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
-use super::files::{has_trusted_owner, open_regular_in_root, read_whole_file};
+use super::files::{has_trusted_owner, open_regular_in_root, read_whole_nonempty_file};
 use super::symbols::Symbols;
 
 /// The maximum size of a perf map in bytes.
@@ -53,7 +53,7 @@ impl PerfMap {
         // [`PerfMap::may_have_changed`] therefore detects the change.
         let bytes = match is_too_old {
             true => None,
-            false => read_whole_file(&file, MAX_PERF_MAP_BYTES).ok(),
+            false => read_whole_nonempty_file(&file, MAX_PERF_MAP_BYTES).ok(),
         };
         Self {
             symbols: bytes.map(|bytes| parse(&bytes)),

@@ -14,8 +14,9 @@ use std::io::{self, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
 
 use super::check::{
-    self, ByteReader, COMPRESSED_RECORD_TYPES, ERROR_COMPRESSED, ERROR_INVALID_HEADER,
-    ERROR_TOO_MANY_EVENTS, ERROR_TRUNCATED, FEATURE_CMDLINE, FEATURE_EVENT_DESC, RECORD_AUXTRACE,
+    self, LittleEndianReader, COMPRESSED_RECORD_TYPES, ERROR_COMPRESSED_OR_TRACES,
+    ERROR_INVALID_HEADER, ERROR_TOO_MANY_EVENTS, ERROR_TRUNCATED, FEATURE_CMDLINE,
+    FEATURE_EVENT_DESC, RECORD_AUXTRACE,
 };
 use crate::error::{Failure, TryingTo};
 use crate::input_file;
@@ -28,9 +29,9 @@ const RECORD_HEADER_ATTR: u32 = 64;
 const RECORD_TRACING_DATA: u32 = 66;
 const RECORD_HEADER_BUILD_ID: u32 = 67;
 const RECORD_HEADER_FEATURE: u32 = 80;
-/// The limit of perf's feature numbers; records of features at or above `NR_PERF_FEATURES` are
+/// The limit of perf's feature numbers; records of features at or above `FEATURE_NUMBER_LIMIT` are
 /// skipped.
-const NR_PERF_FEATURES: usize = 64;
+const FEATURE_NUMBER_LIMIT: usize = 64;
 /// The flag in a record's header which says that the record contains the size of the build ID:
 /// PERF_RECORD_MISC_BUILD_ID_SIZE.
 const MISC_BUILD_ID_SIZE: u32 = 1 << 15;
@@ -39,7 +40,7 @@ const DEFAULT_BUILD_ID_BYTES: usize = 20;
 
 /// Reads standard input to its end, and returns the bytes, which should be a perf.data file or
 /// stream.
-pub fn read_stdin() -> Result<Vec<u8>, Failure> {
+pub fn read_perf_data_from_stdin() -> Result<Vec<u8>, Failure> {
     let stdin = io::stdin();
     if stdin.is_terminal() {
         return Err(Failure::Refused(
@@ -48,7 +49,7 @@ pub fn read_stdin() -> Result<Vec<u8>, Failure> {
                 .to_owned(),
         ));
     }
-    input_file::read_stream_if_begins_with(stdin.lock(), check::PERF_DATA_MAGIC)
+    input_file::read_stream_or_differing_head(stdin.lock(), check::PERF_DATA_MAGIC)
         .trying_to("read standard input")
 }
 
@@ -81,7 +82,7 @@ pub fn check_and_reorder_stream(bytes: &[u8]) -> Result<PipeStream, &'static str
     let (mut first, mut others) = (head.to_vec(), Vec::new());
     let mut build_ids = HashMap::new();
     let mut nr_events = 0;
-    let mut rest = ByteReader(records);
+    let mut rest = LittleEndianReader(records);
     while !rest.0.is_empty() {
         let whole = rest.0;
         let (kind, misc_and_size) = (
@@ -115,16 +116,20 @@ pub fn check_and_reorder_stream(bytes: &[u8]) -> Result<PipeStream, &'static str
             // Skip the tracepoint formats that follow a TRACING_DATA record, padded to 8 bytes.
             // Samples can be read without the tracepoint formats.
             RECORD_TRACING_DATA => {
-                let size = ByteReader(body).read_u32().ok_or(ERROR_INVALID_HEADER)?;
+                let size = LittleEndianReader(body)
+                    .read_u32()
+                    .ok_or(ERROR_INVALID_HEADER)?;
                 rest.take_bytes(u64::from(size).next_multiple_of(8))
                     .ok_or(ERROR_TRUNCATED)?;
             }
-            RECORD_AUXTRACE => return Err(ERROR_COMPRESSED),
-            kind if COMPRESSED_RECORD_TYPES.contains(&kind) => return Err(ERROR_COMPRESSED),
+            RECORD_AUXTRACE => return Err(ERROR_COMPRESSED_OR_TRACES),
+            kind if COMPRESSED_RECORD_TYPES.contains(&kind) => {
+                return Err(ERROR_COMPRESSED_OR_TRACES)
+            }
             _ => others.extend(record),
         }
     }
-    check::check_record_sizes(&others)?;
+    check::check_record_sizes_and_types(&others)?;
     first.append(&mut others);
     Ok(PipeStream {
         bytes: first,
@@ -134,23 +139,23 @@ pub fn check_and_reorder_stream(bytes: &[u8]) -> Result<PipeStream, &'static str
 
 /// Checks the contents of a HEADER_ATTR record: the attribute of an event, then the event's IDs.
 fn check_attribute_record(body: &[u8]) -> Option<()> {
-    let ids = body.len() - check::check_attribute_size(body)?;
+    let ids = body.len() - check::read_checked_attribute_size(body)?;
     (ids % 8 == 0).then_some(())
 }
 
 /// Checks the contents of a record with a feature. The record has the number of the feature, and
 /// the contents of the feature. Returns true if the number of the feature is below
-/// [`NR_PERF_FEATURES`]. The crate linux-perf-data searches all features for each feature that it
-/// reads, so the number of features is limited.
+/// [`FEATURE_NUMBER_LIMIT`]. The crate linux-perf-data searches all features for each feature that
+/// it reads, so the number of features is limited.
 fn check_and_filter_feature(body: &[u8]) -> Option<bool> {
-    let mut body = ByteReader(body);
+    let mut body = LittleEndianReader(body);
     let number = usize::try_from(body.read_u64()?).ok()?;
     match number {
         FEATURE_CMDLINE => check::check_cmdline_sizes(body)?,
         FEATURE_EVENT_DESC => check::check_event_desc_sizes(body)?,
         _ => {}
     }
-    Some(number < NR_PERF_FEATURES)
+    Some(number < FEATURE_NUMBER_LIMIT)
 }
 
 /// Parses a record with the build ID of a file: the process ID, 20 bytes for the build ID, its

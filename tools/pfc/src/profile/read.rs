@@ -17,7 +17,7 @@ use linux_perf_event_reader::{
     SampleRecord, SamplingPolicy,
 };
 
-use super::address_space::{MappedRegion, Processes, MAX_COPIED_REGIONS};
+use super::address_space::{MappedRegion, Processes, MAX_TOTAL_COPIED_REGIONS};
 use super::check::{check_perf_data_file, PERF_DATA_MAGIC};
 use super::files::FileIdentity;
 #[cfg(test)]
@@ -32,7 +32,7 @@ use crate::data::{
     PERF_CONTEXT_MAX,
 };
 use crate::error::Failure;
-use crate::input_file;
+use crate::input_file::read_file_or_differing_head;
 use crate::kernel_identity::KernelIdentity;
 
 /// The frames of each address. The key has the address and the `lookback_bytes` of
@@ -69,9 +69,9 @@ pub fn input_name_for_messages(path: &Path) -> Cow<'_, str> {
 pub fn read_profile(path: &Path, inlined: bool) -> Result<(Profile, Vec<String>), Failure> {
     let name = input_name_for_messages(path);
     let bytes = match path == Path::new(STDIN_PATH) {
-        true => pipe::read_stdin()?,
+        true => pipe::read_perf_data_from_stdin()?,
         false => {
-            input_file::read_if_begins_with(path, PERF_DATA_MAGIC).map_err(|e| match e.kind() {
+            read_file_or_differing_head(path, PERF_DATA_MAGIC).map_err(|e| match e.kind() {
                 std::io::ErrorKind::NotFound => {
                     Failure::Refused(format!("there is no {name}; make it: pfc record COMMAND"))
                 }
@@ -144,8 +144,7 @@ pub struct ProfileReader {
     /// samples that are shown while they are recorded.
     sample_file_written_at: Option<SystemTime>,
     /// One point of time on two clocks: the wall clock, and the clock of the records in
-    /// nanoseconds. `None` if the file of samples does not have such a point, as most files of
-    /// perf.
+    /// nanoseconds. `None` if the file of samples has no such point, as most files of perf.
     clock: Option<(SystemTime, u64)>,
     /// The sums of the LOST and of the LOST_SAMPLES records. perf record adds LOST_SAMPLES records
     /// for samples that LOST records also count, so the sums are not added up.
@@ -208,7 +207,8 @@ impl ProfileReader {
         if self.processes.has_lost_mappings {
             problems.push(format!(
                 "some functions have no names: child processes have more than \
-                 {MAX_COPIED_REGIONS} mappings in all; record fewer processes, or for a shorter time"
+                 {MAX_TOTAL_COPIED_REGIONS} mappings in all; record fewer processes, or for a \
+                 shorter time"
             ));
         }
         problems
@@ -323,12 +323,12 @@ impl ProfileReader {
                 if r.is_execve {
                     self.drop_cached_frames(r.pid);
                     let time = self.wall_clock_time_of(raw);
-                    self.symbolizer.note_program_start(r.pid, time);
+                    self.symbolizer.replace_program(r.pid, time);
                 }
                 let name = bytes_before_nul(&r.name);
                 let name = visible::escape_invalid_utf8(name.as_bytes());
                 self.processes
-                    .set_thread_name(r.pid, r.tid, &name, r.is_execve);
+                    .apply_comm_record(r.pid, r.tid, &name, r.is_execve);
             }
             EventRecord::Exit(r) if r.tid != r.pid => {
                 self.ended_tasks.newly_ended_threads.insert((r.pid, r.tid));
@@ -340,7 +340,7 @@ impl ProfileReader {
                 if r.pid != r.ppid {
                     self.drop_cached_frames(r.pid);
                     let time = self.wall_clock_time_of(raw);
-                    self.symbolizer.note_program_start(r.pid, time);
+                    self.symbolizer.replace_program(r.pid, time);
                 }
             }
             EventRecord::Mmap(r) if r.cpu_mode == CpuMode::Kernel || r.pid == -1 => {

@@ -68,7 +68,7 @@ pub struct Symbolizer {
     pub kernel_symbols: Option<Option<KernelSymbols>>,
     /// The modules that were loaded when `kernel_symbols` was read: the name in brackets, the
     /// address and the size of each module.
-    pub loaded_modules: Vec<(String, u64, u64)>,
+    pub modules_at_kallsyms_read: Vec<(String, u64, u64)>,
     /// The first address of the kernel's text when the file was written.
     pub recorded_kernel_text_start: Option<u64>,
     /// The kernel on which the file was written, and the running kernel.
@@ -93,9 +93,9 @@ impl Symbolizer {
         }
     }
 
-    /// Drops perf maps and symbols of files that have changed and, if modules were loaded or unloaded, the symbols of
-    /// the kernel and the mappings of modules. The symbols are read again for the next sample that
-    /// needs them.
+    /// Drops perf maps and symbols of files that have changed and, if modules were loaded or
+    /// unloaded, the symbols of the kernel and the mappings of modules. The symbols are read again
+    /// for the next sample that needs them.
     pub fn drop_changed_symbols(&mut self, kernel_mappings: &mut AddressSpace) {
         self.perf_maps
             .retain(|pid, known| !known.may_have_changed(*pid));
@@ -107,7 +107,7 @@ impl Symbolizer {
         self.tried_file_lookups.retain(|(_, path, identity)| {
             changed.is_empty() || !changed.contains(&(path.clone(), identity.clone()))
         });
-        if self.kernel_symbols.is_some() && self.loaded_modules != read_loaded_modules() {
+        if self.kernel_symbols.is_some() && self.modules_at_kallsyms_read != read_loaded_modules() {
             self.kernel_symbols = None;
             // After the mappings of modules are dropped, the module of an address is taken from the
             // symbols of the kernel.
@@ -117,7 +117,7 @@ impl Symbolizer {
 
     /// Records the time at which a process has started a program, and drops the perf map of the
     /// earlier program or process with the same ID.
-    pub fn note_program_start(&mut self, pid: i32, time: Option<SystemTime>) {
+    pub fn replace_program(&mut self, pid: i32, time: Option<SystemTime>) {
         self.perf_maps.remove(&pid);
         match time {
             Some(time) => self.program_starts.insert(pid, time),
@@ -182,7 +182,7 @@ impl Symbolizer {
         }
         let is_same_boot = self.recorded_kernel.is_same_boot(self.running_kernel());
         if self.kernel_symbols.is_none() {
-            self.loaded_modules = read_loaded_modules();
+            self.modules_at_kallsyms_read = read_loaded_modules();
         }
         let kernel = self
             .kernel_symbols

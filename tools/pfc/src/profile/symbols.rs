@@ -410,7 +410,7 @@ impl Symbols {
                 .and_then(DebugInfoSource::read_inlined_functions)
         };
         match self.inlined_functions.get_or_insert_with(read) {
-            Some(inlined) => inlined.find(address),
+            Some(inlined) => inlined.find_innermost_first(address),
             None => Vec::new(),
         }
     }

@@ -91,11 +91,11 @@ struct SamplingContext {
 }
 
 impl SamplingContext {
-    /// Reads the messages of the context. If a message says why samples of the context are missing,
-    /// returns the cause.
-    fn read_end_causes(&mut self, scope: Scope) -> MissingCountCauses {
+    /// Reads the messages of the context. If a message says why the context has ended, sets
+    /// `has_ended` and returns the cause, which later calls do not return again.
+    fn take_end_causes(&mut self, scope: Scope) -> MissingCountCauses {
         while !self.has_ended {
-            match self.context.read_message() {
+            match self.context.try_read_message() {
                 Ok(None) => break,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => break,
                 Ok(Some(Message::Overflow { .. } | Message::Other(_))) => {}
@@ -125,7 +125,7 @@ impl SamplingContext {
             true => MissingCountCauses::UNKNOWN_REASON,
             false => MissingCountCauses::NONE,
         };
-        MissingCountCauses::from_status(status).union(unknown)
+        MissingCountCauses::from_status(status).union_preferring_known(unknown)
     }
 }
 
@@ -133,11 +133,12 @@ impl SamplingContext {
 #[derive(Default)]
 pub struct DrainedRecords {
     pub records: RecordEncoder,
-    pub nr_samples: u64,
-    pub nr_lost: u64,
-    /// The number of samples that were taken on idle CPUs or in processes outside of this PID
-    /// namespace.
-    pub nr_samples_outside_namespace: u64,
+    /// The numbers of samples and of lost records since the caller last set the numbers to 0.
+    pub nr_samples_since_reset: u64,
+    pub nr_lost_records_since_reset: u64,
+    /// The number of samples since the last call of [`SamplingContexts::refresh_problems`] that
+    /// were taken on idle CPUs or in processes outside of this PID namespace.
+    pub nr_new_samples_of_unknown_pid: u64,
 }
 
 /// All contexts of a recording, by thread ID or CPU number.
@@ -263,7 +264,7 @@ impl SamplingContexts {
         fds.extend(
             self.perf_task_events
                 .iter()
-                .flat_map(PerfTaskEvents::fds_to_poll),
+                .flat_map(PerfTaskEvents::all_tasks_event_fds),
         );
         fds
     }
@@ -278,7 +279,7 @@ impl SamplingContexts {
             let Some(live) = self.contexts_by_target.get_mut(&target) else {
                 continue;
             };
-            let causes = live.read_end_causes(self.config.scope);
+            let causes = live.take_end_causes(self.config.scope);
             match &mut self.monitored_cpus {
                 Some(cpus) if causes.intersects(MissingCountCauses::CPU_OFFLINE) => {
                     cpus.mark_detached(target);
@@ -303,7 +304,7 @@ impl SamplingContexts {
 
     /// Reads all rings. The contexts of a flight recorder are paused while their rings are read.
     /// The contexts of a flight recorder that have ended are closed after their rings are read.
-    pub fn drain_all_rings(&mut self) {
+    pub fn drain_rings_closing_ended(&mut self) {
         let targets: Vec<u32> = self.contexts_by_target.keys().copied().collect();
         for target in &targets {
             self.set_flight_recorder_paused(*target, true);
@@ -389,7 +390,7 @@ impl SamplingContexts {
                 Record::Sample(mut sample) => {
                     if self.is_in_child_pid_namespace && sample.pid == 0 {
                         (sample.pid, sample.tid) = (u32::MAX, u32::MAX);
-                        drained.nr_samples_outside_namespace += 1;
+                        drained.nr_new_samples_of_unknown_pid += 1;
                     }
                     self.process_recorder.record_process_of_sample(&sample);
                     let index = sampling_pmds
@@ -402,7 +403,7 @@ impl SamplingContexts {
                     }
                     let id = index.map_or(first_id, |_| sample.eventid);
                     drained.records.encode_sample(&sample, id);
-                    drained.nr_samples += 1;
+                    drained.nr_samples_since_reset += 1;
                 }
                 Record::Lost(lost) => {
                     if let lost @ 1.. = live.lost_records.add_record_and_take_unwritten(lost) {
@@ -415,7 +416,7 @@ impl SamplingContexts {
                 Record::Unthrottle(time) => {
                     drained.records.encode_throttle(false, &sample_id(time))
                 }
-                Record::Exec(time) => self.process_recorder.record_exec_from_ring(target, time),
+                Record::Exec(time) => self.process_recorder.record_exec_by_thread(target, time),
                 // A kernel module that is newer than pfc may write records of an unknown type.
                 Record::Other { .. } => {}
             }
@@ -423,7 +424,8 @@ impl SamplingContexts {
         self.process_recorder.check_sampled_processes();
         // If records are lost after the last record in the ring, only the ring's count of lost
         // records includes the loss: no record in the ring reports it.
-        drained.nr_lost += live.lost_records.update_kernel_lost_count(live.ring.lost());
+        drained.nr_lost_records_since_reset +=
+            live.lost_records.advance_kernel_count_to(live.ring.lost());
         self.has_broken_ring |= live.ring.has_found_invalid_record();
     }
 
@@ -482,33 +484,34 @@ impl SamplingContexts {
 
     /// Returns true if the thread has no context, or its context has ended because the thread has
     /// exited. The caller has read the messages of the contexts, and then called
-    /// [`Self::find_problems`].
+    /// [`Self::refresh_problems`].
     pub fn has_thread_exited(&self, thread: u32) -> bool {
         let context = self.contexts_by_target.get(&thread);
         context.is_none_or(|live| live.has_ended)
             && !self.incomplete_targets.has_target_ended_early(thread)
     }
 
-    /// Prints warnings about CPUs that were offline, and the warnings of [`Self::find_problems`].
+    /// Prints warnings about CPUs that were offline, and the warnings of [`Self::refresh_problems`].
     pub fn print_sampling_problems(&mut self) {
         for (target, live) in &mut self.contexts_by_target {
-            let causes = live.read_end_causes(self.config.scope);
+            let causes = live.take_end_causes(self.config.scope);
             self.incomplete_targets.add(*target, causes);
         }
         for (cpu, time) in &self.unsampled_time_by_cpu {
             let seconds = time.as_secs_f64();
             message!("pfc: CPU {cpu} was not sampled for {seconds:.3} s, in which it was offline");
         }
-        for problem in self.find_problems() {
+        for problem in self.refresh_problems() {
             message!("pfc: {problem}");
         }
     }
 
-    /// Returns warnings about lost records of processes, samples without a name since the last
-    /// call, and threads or CPUs that are not sampled any more. Does not read the messages of the
-    /// contexts: [`SamplingContexts::read_rings_and_update_contexts`] must be the first to read
-    /// that a CPU is offline.
-    pub fn find_problems(&mut self) -> Vec<String> {
+    /// Reads the status of all contexts, and returns warnings about lost records of processes,
+    /// samples without a name since the last call, and threads or CPUs that are not sampled any
+    /// more. Does not read the messages of the contexts:
+    /// [`SamplingContexts::read_rings_and_update_contexts`] must be the first to read that a CPU is
+    /// offline.
+    pub fn refresh_problems(&mut self) -> Vec<String> {
         for (target, live) in &self.contexts_by_target {
             if let Ok(status) = live.context.status() {
                 let causes = live.find_missing_sample_causes(&status, &self.config);
@@ -521,7 +524,7 @@ impl SamplingContexts {
         }
         let cpus = self.monitored_cpus.as_ref();
         problems.extend(cpus.and_then(MonitoredCpus::describe_online_cpus_read_error));
-        if let n @ 1.. = std::mem::take(&mut self.drained_records.nr_samples_outside_namespace) {
+        if let n @ 1.. = std::mem::take(&mut self.drained_records.nr_new_samples_of_unknown_pid) {
             problems.push(format!("{n} samples are of idle CPUs or of processes outside of this pid name space; they have no names (:-1)"));
         }
         if self.has_broken_ring {

@@ -39,7 +39,7 @@ impl Recording<'_> {
     /// Writes the records that were read from the rings to the open file. The file gets its name
     /// when its first sample is written. If pfc is killed after it has written a sample, the file
     /// remains. If the write fails, sampling stops, and [`Self::write_failure`] is set.
-    pub(super) fn write_drained_records(&mut self) {
+    pub(super) fn write_or_stop_sampling(&mut self) {
         let contexts = &mut self.contexts;
         let has_progress = self.last_progress_at.is_some();
         let Some(file) = &mut self.output_file else {
@@ -88,7 +88,7 @@ impl Recording<'_> {
     /// Reads all rings, completes the file, and then prints `heading` and a summary. For a flight
     /// recorder, this function also opens the file. `is_last` is false if SIGUSR2 requested the
     /// file.
-    pub(super) fn finish_output_file(
+    pub(super) fn finish_file_from_rings(
         &mut self,
         is_last: bool,
         heading: &str,
@@ -100,9 +100,9 @@ impl Recording<'_> {
             };
             self.create_output_file(&path)?;
         }
-        self.contexts.drain_all_rings();
+        self.contexts.drain_rings_closing_ended();
         self.contexts.process_recorder.record_changes_at_file_end();
-        self.write_drained_records();
+        self.write_or_stop_sampling();
         let Some(file) = self.output_file.take() else {
             return Ok(());
         };
@@ -120,10 +120,11 @@ impl Recording<'_> {
             "[ pfc record: Captured and wrote {:.3} MB {} ({} samples), {} lost ]",
             bytes as f64 / f64::from(1 << 20),
             visible::escape_path(&path),
-            drained.nr_samples,
-            drained.nr_lost,
+            drained.nr_samples_since_reset,
+            drained.nr_lost_records_since_reset,
         );
-        (drained.nr_samples, drained.nr_lost) = (0, 0);
+        drained.nr_samples_since_reset = 0;
+        drained.nr_lost_records_since_reset = 0;
         let throttling = self.contexts.take_new_throttling();
         if !throttling.is_zero() {
             message!(
@@ -136,7 +137,7 @@ impl Recording<'_> {
 
     /// Completes the current file and begins the next file. Called when SIGUSR2 has arrived.
     pub(super) fn switch_output_file(&mut self) -> Result<(), Failure> {
-        self.finish_output_file(
+        self.finish_file_from_rings(
             false,
             &format!("dump data: file {}", self.nr_finished_files + 1),
         )?;

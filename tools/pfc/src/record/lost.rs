@@ -24,9 +24,9 @@ impl LostRecordCounts {
         self.take_unwritten_up_to(self.reported_by_ring)
     }
 
-    /// Sets the kernel's count of lost records. Returns the number of records that were lost since
-    /// the last call.
-    pub fn update_kernel_lost_count(&mut self, total: u64) -> u64 {
+    /// Sets the kernel's count of lost records to `total`. Returns the number of records that were
+    /// lost since the last call.
+    pub fn advance_kernel_count_to(&mut self, total: u64) -> u64 {
         let before = std::mem::replace(&mut self.kernel_lost_count, total);
         total.saturating_sub(before)
     }
@@ -57,13 +57,13 @@ mod tests {
     fn r1_15_each_lost_record_is_in_the_output_once() {
         let mut lost = LostRecordCounts::default();
         assert_eq!(lost.add_record_and_take_unwritten(3), 3);
-        assert_eq!(lost.update_kernel_lost_count(5), 5);
+        assert_eq!(lost.advance_kernel_count_to(5), 5);
         // The output ends before the ring has a LOST record for the last two lost records.
         assert_eq!(lost.take_unwritten_count(), 2);
         assert_eq!(lost.take_unwritten_count(), 0);
         // The LOST record also counts four records that were lost later.
         assert_eq!(lost.add_record_and_take_unwritten(6), 4);
-        assert_eq!(lost.update_kernel_lost_count(9), 4);
+        assert_eq!(lost.advance_kernel_count_to(9), 4);
         assert_eq!(lost.take_unwritten_count(), 0);
         assert_eq!(lost.add_record_and_take_unwritten(u64::MAX), u64::MAX - 9);
         assert_eq!(lost.lost_count_in_output(), u64::MAX);

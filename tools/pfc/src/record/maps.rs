@@ -33,7 +33,7 @@ pub fn parse_executable_mapping(line: &[u8]) -> Option<ExecutableMapping> {
         device: (hex(major)? as u32, hex(minor)? as u32),
         inode: inode.parse().ok()?,
         build_id: Vec::new(),
-        path: unescape_maps_path(rest),
+        path: normalize_maps_path(rest),
     };
     // The vsyscall page is in the kernel's address range.
     (is_code && region.start < LOWEST_KERNEL_ADDRESS).then_some(region)
@@ -41,7 +41,7 @@ pub fn parse_executable_mapping(line: &[u8]) -> Option<ExecutableMapping> {
 
 /// Returns the path at the end of a line of /proc/PID/maps. For anonymous memory, the line has no
 /// path, and "//anon" is returned.
-fn unescape_maps_path(shown: &[u8]) -> OsString {
+fn normalize_maps_path(shown: &[u8]) -> OsString {
     // The kernel shows a newline in a path as a backslash and the octal code of the newline.
     const ESCAPED_NEWLINE: &[u8] = b"\\012";
     let mut rest = shown.strip_suffix(b" (deleted)").unwrap_or(shown);

@@ -113,7 +113,7 @@ pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<Exit
     };
     run.finish_recording()?;
     let are_processes_complete =
-        target.report_unless_all_monitored(|thread| run.contexts.has_thread_exited(thread));
+        target.report_unless_monitored_to_end(|thread| run.contexts.has_thread_exited(thread));
     Ok(exit_code_of_run(
         status,
         are_processes_complete && run.is_complete(),
@@ -426,7 +426,7 @@ impl Recording<'_> {
     fn finish_recording(&mut self) -> Result<(), Failure> {
         if self.write_failure.is_none() {
             let heading = format!("Woken up {} times to write data", self.nr_wakeups);
-            self.finish_output_file(true, &heading)?;
+            self.finish_file_from_rings(true, &heading)?;
         }
         if self.write_failure.is_some() && self.last_progress_at.is_some() {
             message::clear_progress();
@@ -467,7 +467,7 @@ impl Recording<'_> {
         if !self.contexts.drained_records.records.bytes.is_empty() {
             self.nr_wakeups += 1;
         }
-        self.write_drained_records();
+        self.write_or_stop_sampling();
         if wake == WakeReason::SwitchOutput && self.write_failure.is_none() {
             self.switch_output_file()?;
         }
@@ -486,7 +486,7 @@ impl Recording<'_> {
             *last = Instant::now();
             message::print_progress(&format!(
                 "[ pfc record: {} samples, {} lost so far; Ctrl-C ends ] ",
-                drained.nr_samples, drained.nr_lost
+                drained.nr_samples_since_reset, drained.nr_lost_records_since_reset
             ));
         }
     }

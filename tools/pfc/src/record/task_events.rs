@@ -176,7 +176,7 @@ impl PerfTaskEvents {
     ///
     /// `EACCES` or `EPERM` if the caller may not use perf_event_open(2), `EMFILE` if there are too
     /// many threads and events for all tasks could not be opened.
-    pub fn open_for_threads(list_threads: impl Fn() -> Vec<u32>) -> io::Result<Self> {
+    pub fn open_for_threads_or_all_tasks(list_threads: impl Fn() -> Vec<u32>) -> io::Result<Self> {
         let cpus = read_present_cpus()?;
         let fd_limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let mut events = Self::new(false);
@@ -229,7 +229,7 @@ impl PerfTaskEvents {
     /// Returns the descriptors of the events for all tasks, which become readable when a ring is
     /// half full. Descriptors of events for single threads are left out, because they stay readable
     /// after the thread has exited.
-    pub fn fds_to_poll(&self) -> Vec<BorrowedFd<'_>> {
+    pub fn all_tasks_event_fds(&self) -> Vec<BorrowedFd<'_>> {
         match self.covers_all_tasks {
             true => self
                 .rings_by_cpu
@@ -260,7 +260,7 @@ impl PerfTaskEvents {
         let redirected = self.redirected_event_fds.iter().map(AsFd::as_fd);
         let open = rings.chain(redirected).filter_map(read_lost_count);
         let total = open.fold(self.nr_lost_by_closed_events, u64::saturating_add);
-        self.lost_records.update_kernel_lost_count(total);
+        self.lost_records.advance_kernel_count_to(total);
         if let lost @ 1.. = self.lost_records.take_unwritten_count() {
             output
                 .encode_lost_process_records(lost, &lost_record_sample_id(monotonic_now_ns(), id));
@@ -268,7 +268,7 @@ impl PerfTaskEvents {
     }
 
     /// Returns the number of lost records that the LOST records in the output count.
-    pub fn nr_lost_records(&self) -> u64 {
+    pub fn nr_lost_in_output(&self) -> u64 {
         self.lost_records.lost_count_in_output()
     }
 }
@@ -389,7 +389,7 @@ mod tests {
     /// machine, so that the test must be skipped. Prints the reason with message!, because the
     /// output of the macros of std is captured in tests that succeed.
     fn open_events_or_skip_test(list_threads: impl Fn() -> Vec<u32>) -> Option<PerfTaskEvents> {
-        let events = PerfTaskEvents::open_for_threads(list_threads);
+        let events = PerfTaskEvents::open_for_threads_or_all_tasks(list_threads);
         if let Err(error) = &events {
             let test = std::thread::current();
             let test = test.name().unwrap_or("a test");
@@ -451,7 +451,7 @@ mod tests {
         spawn_named_thread();
         let mut to = RecordEncoder::default();
         events.drain_rings(&mut to, 1);
-        assert_eq!(events.nr_lost_records(), 0);
+        assert_eq!(events.nr_lost_in_output(), 0);
         assert!(to.bytes.windows(11).any(|w| w == b"named-later"));
         let drained = to.bytes.len();
         events.drain_rings(&mut to, 1);
@@ -475,9 +475,9 @@ mod tests {
             let rename_once = || std::fs::write("/proc/thread-self/comm", name);
             perfmon::run_on_cpu(cpu, || (0..n).try_for_each(|_| rename_once())).expect("a name");
             events.drain_rings(&mut to, 1);
-            let reported_by_ring = events.nr_lost_records();
+            let reported_by_ring = events.nr_lost_in_output();
             events.record_remaining_losses(&mut to, 1);
-            (reported_by_ring, events.nr_lost_records())
+            (reported_by_ring, events.nr_lost_in_output())
         };
         let (reported_by_ring, all) = rename("full", NR_THREAD_RENAMES);
         assert_eq!(reported_by_ring, 0);

@@ -50,9 +50,9 @@ const MIN_READ_INTERVAL_PER_READ_TIME: u32 = 20;
 /// keeps for the next file.
 const MAX_KEPT_RECORD_BYTES: usize = 64 << 20;
 
-/// The time for which samples of an ended process are still expected, measured from the last read
-/// of the process's mappings.
-const MAX_SAMPLE_DELAY_AFTER_EXIT: Duration = Duration::from_secs(5);
+/// The time for which a process is kept after the last read of its mappings, even if it has ended:
+/// samples of an ended process are still expected.
+const KEEP_TIME_AFTER_MAPPINGS_READ: Duration = Duration::from_secs(5);
 const MIN_KNOWN_PROCESSES_TO_REAP: usize = 1024;
 
 struct KnownProcess {
@@ -61,7 +61,7 @@ struct KnownProcess {
     name: Vec<u8>,
     /// The time of the process's exec or fork, or the time when the process was first seen, in
     /// nanoseconds of CLOCK_MONOTONIC.
-    start_time_ns: u64,
+    known_since_ns: u64,
     regions_by_start: BTreeMap<u64, ExecutableMapping>,
     /// The name and the start time of each thread except the thread-group leader.
     non_leader_threads: BTreeMap<u32, (Vec<u8>, u64)>,
@@ -75,10 +75,10 @@ struct KnownProcess {
 }
 
 impl KnownProcess {
-    fn new(name: Vec<u8>, start_time: u64) -> Self {
+    fn new(name: Vec<u8>, known_since_ns: u64) -> Self {
         Self {
             name,
-            start_time_ns: start_time,
+            known_since_ns,
             regions_by_start: BTreeMap::new(),
             non_leader_threads: BTreeMap::new(),
             last_mappings_read: None,
@@ -131,7 +131,7 @@ pub struct ProcessRecorder {
     pids_to_check: BTreeSet<u32>,
     /// The ID of the first event. All records contain this ID.
     event_id: u64,
-    /// If the number of processes reaches this value, [`Self::forget_ended_processes`] removes the
+    /// If the number of processes reaches this value, [`Self::forget_ended_if_many`] removes the
     /// processes that have ended.
     reap_threshold: usize,
 }
@@ -219,7 +219,7 @@ impl ProcessRecorder {
     /// Removes processes that have ended, if the number of processes has reached `reap_threshold`.
     /// The new `reap_threshold` is twice the number of the remaining processes, but at least
     /// `MIN_KNOWN_PROCESSES_TO_REAP`.
-    fn forget_ended_processes(&mut self) {
+    fn forget_ended_if_many(&mut self) {
         if self.processes.len() < self.reap_threshold {
             return;
         }
@@ -227,7 +227,7 @@ impl ProcessRecorder {
             // The last samples of a process may still be in a ring after the process has ended.
             process
                 .time_since_mappings_read()
-                .is_some_and(|age| age < MAX_SAMPLE_DELAY_AFTER_EXIT)
+                .is_some_and(|age| age < KEEP_TIME_AFTER_MAPPINGS_READ)
                 || fs::exists(format!("/proc/{pid}")).unwrap_or(true)
         });
         self.reap_threshold = MIN_KNOWN_PROCESSES_TO_REAP.max(2 * self.processes.len());
@@ -315,7 +315,7 @@ impl ProcessRecorder {
             return;
         };
         let known = process.non_leader_threads.get(&tid);
-        let since = known.map_or(process.start_time_ns, |(_, since)| *since);
+        let since = known.map_or(process.known_since_ns, |(_, since)| *since);
         if known.is_none_or(|(known, _)| *known != name) {
             process
                 .non_leader_threads
@@ -343,7 +343,7 @@ impl ProcessRecorder {
 
     /// Records an exec that the ring of a thread's context reports. `thread` is the thread's ID
     /// before the exec, which can differ from the process ID.
-    pub fn record_exec_from_ring(&mut self, thread: u32, time: u64) {
+    pub fn record_exec_by_thread(&mut self, thread: u32, time: u64) {
         let mut all = self.processes.iter();
         let owner =
             all.find(|(pid, p)| **pid == thread || p.non_leader_threads.contains_key(&thread));
@@ -384,7 +384,7 @@ impl ProcessRecorder {
         }
         let mut process = KnownProcess::new(name, time);
         (process.regions_by_start, process.exe_file_id) = (regions, exe);
-        self.forget_ended_processes();
+        self.forget_ended_if_many();
         self.processes.insert(pid, process);
     }
 
@@ -414,7 +414,7 @@ impl ProcessRecorder {
             return;
         }
         for pid in std::mem::take(&mut self.pids_to_check) {
-            self.record_changes_of_process(pid, monotonic_now_ns());
+            self.record_exec_or_new_name(pid, monotonic_now_ns());
             self.record_new_mappings(pid, monotonic_now_ns(), &mut BuildIdsByFile::new());
         }
         let pids: Vec<u32> = self.processes.keys().copied().collect();
@@ -436,7 +436,7 @@ impl ProcessRecorder {
         }
         let process = self.processes.get(&pid);
         let Some(process) = process else {
-            self.forget_ended_processes();
+            self.forget_ended_if_many();
             self.record_existing_process(pid, time, &mut BuildIdsByFile::new());
             // A process that has ended gets an empty entry, so that its /proc directory is not read
             // again.
@@ -465,7 +465,7 @@ impl ProcessRecorder {
             };
             let may_read_mappings = process.may_read_mappings();
             if may_read_mappings || process.exe_checked_at.elapsed() >= MIN_PROC_READ_INTERVAL {
-                self.record_changes_of_process(pid, monotonic_now_ns());
+                self.record_exec_or_new_name(pid, monotonic_now_ns());
             }
             if may_read_mappings {
                 self.record_new_mappings(pid, monotonic_now_ns(), &mut BuildIdsByFile::new());
@@ -476,7 +476,7 @@ impl ProcessRecorder {
     }
 
     /// Records an exec or a new name, if the process has changed since its last check.
-    fn record_changes_of_process(&mut self, pid: u32, time: u64) {
+    fn record_exec_or_new_name(&mut self, pid: u32, time: u64) {
         let Some(process) = self.processes.get_mut(&pid) else {
             return;
         };
@@ -559,7 +559,7 @@ mod tests {
         tasks.record_process_of_sample(&sample(here));
         let records = tasks.record_bytes().len();
         assert!(tasks.processes[&pid].find_region(here).is_some());
-        assert_eq!(tasks.processes[&pid].start_time_ns, 99);
+        assert_eq!(tasks.processes[&pid].known_since_ns, 99);
         tasks.record_process_of_sample(&sample(here));
         tasks.record_process_of_sample(&sample(u64::MAX - 8192));
         // The mappings of the process were read less than 50 ms ago, so they are not read again.

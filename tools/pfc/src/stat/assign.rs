@@ -8,9 +8,10 @@ use perfmon::{PmuDescription, RegisterMap, RegisterValue};
 use super::event_code::{EventCode, COUNT_KERNEL_BIT, COUNT_USER_BIT};
 use super::events::{Event, EventSource};
 
-/// The number of the PMC that controls Intel's fixed counters, and also the number of the PMD of
-/// the first fixed counter.
-const FIRST_FIXED_REGISTER: u16 = 16;
+/// The number of the PMC that controls all of Intel's fixed counters.
+const FIXED_COUNTERS_PMC: u16 = 16;
+/// The number of the PMD of Intel's first fixed counter.
+const FIRST_FIXED_PMD: u16 = 16;
 
 const PMC_ENABLE_BIT: u64 = 1 << 22;
 
@@ -30,16 +31,16 @@ pub enum EventPlacement {
 pub struct RegisterPlan {
     /// The result of the assignment for each event, in the order of the events.
     pub placements: Vec<EventPlacement>,
-    /// The event set of each event, in the order of the events; empty if one event set is enough.
+    /// The event set of each event, in the order of the events; empty if `nr_multiplexed_sets` is 0.
     /// For an event that is not on a hardware counter, the number of the event set has no meaning.
     pub event_set_of_each_event: Vec<u16>,
-    /// The number of event sets; 0 if one event set is enough.
-    pub nr_sets: u16,
+    /// The number of event sets that are loaded in turn; 0 or 1 if one event set is enough.
+    pub nr_multiplexed_sets: u16,
     pub pmc_values: Vec<RegisterValue>,
     /// True if the plan uses registers of the processor's PMU.
     pub uses_hardware: bool,
     /// True if the placement of an event is [`EventPlacement::NotCounted`].
-    pub has_uncounted_event: bool,
+    pub has_unplaced_countable_event: bool,
 }
 
 impl RegisterPlan {
@@ -62,7 +63,7 @@ impl RegisterPlan {
         self.pmc_values
             .retain(|v| v.number >= perfmon::FIRST_SOFT_REGISTER && v.set == 0);
         self.uses_hardware = false;
-        self.nr_sets = 0;
+        self.nr_multiplexed_sets = 0;
         self.event_set_of_each_event.clear();
         self
     }
@@ -104,7 +105,7 @@ pub fn assign_events_to_registers(events: &[Event], map: &RegisterMap) -> Regist
             .collect(),
         unassigned_fixed_counters: pmds
             .iter()
-            .filter(|r| r.pmc_mask == 1 << FIRST_FIXED_REGISTER && r.number >= FIRST_FIXED_REGISTER)
+            .filter(|r| r.pmc_mask == 1 << FIXED_COUNTERS_PMC && r.number >= FIRST_FIXED_PMD)
             .map(|r| r.number)
             .collect(),
         unassigned_instance_registers: (perfmon::FIRST_INSTANCE_REGISTER
@@ -145,11 +146,11 @@ pub fn assign_events_to_registers(events: &[Event], map: &RegisterMap) -> Regist
     }
     if assigner.fixed_counter_control != 0 {
         assigner.plan.pmc_values.push(RegisterValue::new(
-            FIRST_FIXED_REGISTER,
+            FIXED_COUNTERS_PMC,
             assigner.fixed_counter_control,
         ));
     }
-    assigner.plan.has_uncounted_event = assigner
+    assigner.plan.has_unplaced_countable_event = assigner
         .plan
         .placements
         .contains(&EventPlacement::NotCounted);
@@ -179,7 +180,7 @@ fn general_counter_pmc_value(code: EventCode) -> u64 {
 /// event.
 fn fixed_counter_control_bits(code: EventCode, pmd: u16) -> u64 {
     let modes = u64::from(code.counts_kernel) | (u64::from(code.counts_user) << 1);
-    modes << (4 * (pmd - FIRST_FIXED_REGISTER))
+    modes << (4 * (pmd - FIRST_FIXED_PMD))
 }
 
 /// Assigns the events as [`assign_events_to_registers`] does, but uses several event sets if one
@@ -196,7 +197,11 @@ pub fn assign_events_to_sets(
     map: &RegisterMap,
 ) -> Result<RegisterPlan, (usize, usize)> {
     let plan = assign_events_to_registers(events, map);
-    let Some(description) = map.hardware.as_ref().filter(|_| plan.has_uncounted_event) else {
+    let Some(description) = map
+        .hardware
+        .as_ref()
+        .filter(|_| plan.has_unplaced_countable_event)
+    else {
         return Ok(plan);
     };
     let choices = |code: EventCode| -> Vec<u16> {
@@ -209,16 +214,16 @@ pub fn assign_events_to_sets(
             .pmds
             .iter()
             .map(|r| r.number)
-            .filter(|n| *n < FIRST_FIXED_REGISTER);
+            .filter(|n| *n < FIRST_FIXED_PMD);
         let mut all: Vec<u16> = match code.is_fixed_only {
             false => general.filter(can_count).collect(),
             true => Vec::new(),
         };
-        let fixed = code.fixed_counter.map(|n| FIRST_FIXED_REGISTER + n);
+        let fixed = code.fixed_counter.map(|n| FIRST_FIXED_PMD + n);
         all.extend(fixed.filter(|n| {
             description
                 .pmd(*n)
-                .is_some_and(|r| r.pmc_mask == 1 << FIRST_FIXED_REGISTER)
+                .is_some_and(|r| r.pmc_mask == 1 << FIXED_COUNTERS_PMC)
         }));
         all
     };
@@ -249,17 +254,17 @@ pub fn assign_events_to_sets(
     };
     let mut assigned = RegisterPlan {
         event_set_of_each_event: vec![0; events.len()],
-        nr_sets: schedule.nr_sets,
+        nr_multiplexed_sets: schedule.nr_sets,
         pmc_values: Vec::new(),
         uses_hardware: true,
-        has_uncounted_event: false,
+        has_unplaced_countable_event: false,
         placements: plan.placements,
     };
     let mut fixed = vec![0; usize::from(schedule.nr_sets)];
     for ((n, code), assignment) in hardware_events.iter().zip(&schedule.assignments) {
         assigned.placements[*n] = EventPlacement::Pmd(assignment.pmd);
         assigned.event_set_of_each_event[*n] = assignment.set;
-        if assignment.pmd < FIRST_FIXED_REGISTER {
+        if assignment.pmd < FIRST_FIXED_PMD {
             assigned.pmc_values.push(
                 RegisterValue::new(assignment.pmd, general_counter_pmc_value(*code))
                     .in_set(assignment.set),
@@ -272,7 +277,7 @@ pub fn assign_events_to_sets(
         if value != 0 {
             assigned
                 .pmc_values
-                .push(RegisterValue::new(FIRST_FIXED_REGISTER, value).in_set(set));
+                .push(RegisterValue::new(FIXED_COUNTERS_PMC, value).in_set(set));
         }
         // The PMCs of soft registers are written in every event set, because soft registers count
         // in every set.
@@ -282,7 +287,8 @@ pub fn assign_events_to_sets(
             .filter(|v| v.number >= perfmon::FIRST_SOFT_REGISTER);
         assigned.pmc_values.extend(soft.map(|v| v.in_set(set)));
     }
-    assigned.has_uncounted_event = assigned.placements.contains(&EventPlacement::NotCounted);
+    assigned.has_unplaced_countable_event =
+        assigned.placements.contains(&EventPlacement::NotCounted);
     assigned.pmc_values.sort_by_key(|v| (v.set, v.number));
     Ok(assigned)
 }
@@ -290,7 +296,7 @@ pub fn assign_events_to_sets(
 impl RegisterAssigner<'_> {
     fn assign_hardware_event(&mut self, code: EventCode) -> EventPlacement {
         let value = general_counter_pmc_value(code);
-        let fixed = code.fixed_counter.map(|n| FIRST_FIXED_REGISTER + n);
+        let fixed = code.fixed_counter.map(|n| FIRST_FIXED_PMD + n);
         // A write does not change the reserved bits of a PMC. If `value` had bits that are reserved
         // in a PMC, the counter of the PMC would count another event.
         let can_count = |n: &u16| {
@@ -321,7 +327,7 @@ impl RegisterAssigner<'_> {
         let general = || {
             pmds.iter()
                 .map(|r| r.number)
-                .filter(|n| *n < FIRST_FIXED_REGISTER)
+                .filter(|n| *n < FIRST_FIXED_PMD)
         };
         match (!code.is_fixed_only && general().any(|n| can_count(&n)))
             || fixed.is_some_and(has_pmd)
@@ -377,7 +383,7 @@ mod tests {
         assert_eq!(assigned_pmd_numbers(&plan), [1, 2, 0]);
         assert_eq!(plan.pmc_values[0], RegisterValue::new(0, 0x43_00c4));
         assert_eq!(plan.pmc_values[1], RegisterValue::new(1, 0x41_003c));
-        assert!(plan.uses_hardware && !plan.has_uncounted_event);
+        assert!(plan.uses_hardware && !plan.has_unplaced_countable_event);
     }
 
     #[test]
@@ -394,7 +400,7 @@ mod tests {
             [2, -1, 0]
         );
         let plan = assign_events_to_sets(&events, &[None; 3], &machine.register_map).expect("fits");
-        assert_eq!(plan.nr_sets, 2);
+        assert_eq!(plan.nr_multiplexed_sets, 2);
         assert_eq!(plan.placements[..2], [2, 2].map(EventPlacement::Pmd));
         assert_ne!(
             plan.event_set_of_each_event[0],
@@ -423,7 +429,7 @@ mod tests {
         let words = ["branches", "branch-misses", "cycles", "cycles", "r1b7"];
         let plan = assign_named_events(&intel, &words);
         assert_eq!(assigned_pmd_numbers(&plan), [0, -1, 17, -1, -1]);
-        assert!(plan.has_uncounted_event);
+        assert!(plan.has_unplaced_countable_event);
         let amd = make_test_machine(Vendor::Amd, 2, false);
         let plan = assign_named_events(&amd, &["cycles", "instructions", "branches", "bus-cycles"]);
         assert_eq!(assigned_pmd_numbers(&plan), [0, 1, -1, -2]);
@@ -435,7 +441,10 @@ mod tests {
         let words = "cycles cs instructions branches branch-misses cycles:u";
         let events = resolve_events(&machine, &Vec::from_iter(words.split(' ')));
         let plan = assign_events_to_sets(&events, &[None; 6], &machine.register_map).expect("fits");
-        assert_eq!((plan.nr_sets, plan.has_uncounted_event), (3, false));
+        assert_eq!(
+            (plan.nr_multiplexed_sets, plan.has_unplaced_countable_event),
+            (3, false)
+        );
         assert_eq!(plan.placements[1], EventPlacement::Pmd(258));
         for set in 0..3 {
             let values = plan.pmc_values.iter().filter(|v| v.set == set);
@@ -455,7 +464,7 @@ mod tests {
         assert_eq!(result, Err((0, 3)));
         let plan =
             assign_events_to_sets(&events[..3], &groups[..3], &machine.register_map).expect("fits");
-        assert_eq!(plan.nr_sets, 0);
+        assert_eq!(plan.nr_multiplexed_sets, 0);
     }
 
     #[test]

@@ -211,8 +211,7 @@ impl FollowedCommand {
             followed_tids: BTreeSet::new(),
             has_pending_changes: false,
         };
-        // Waits until the program has been executed or exec has failed.
-        child.read_exec_error()?;
+        child.wait_for_exec_result()?;
         Ok(child)
     }
 
@@ -231,9 +230,9 @@ impl FollowedCommand {
         process::send_signal(self.pid, signal);
     }
 
-    /// Reads the error pipe to its end. Returns an error if the program of the command could not be
-    /// executed.
-    fn read_exec_error(&mut self) -> Result<(), Failure> {
+    /// Waits until the program of the command has been executed or could not be executed: reads the
+    /// error pipe to its end. Returns an error if the program could not be executed.
+    fn wait_for_exec_result(&mut self) -> Result<(), Failure> {
         let mut message = Vec::new();
         self.exec_error_pipe
             .read_to_end(&mut message)
@@ -333,7 +332,7 @@ impl FollowedCommand {
                     .trying_to(format_args!("read the context of thread {thread}"))?;
                 if pid == self.pid {
                     if !self.has_executed_program {
-                        self.read_exec_error()?;
+                        self.wait_for_exec_result()?;
                     }
                     return Ok(Some(ExitStatus::from_raw(match status {
                         WaitStatus::Exited(code) => i32::from(code) << 8,

@@ -18,7 +18,7 @@ use super::command::FollowedThreadHandler;
 use super::estimate::{add_sums, union_of_causes, CountSums};
 use super::short_counts::{IncompleteTargets, MissingCountCauses};
 use super::throttling::Throttling;
-use crate::hotplug::{is_cpu_online, MonitoredCpus, MonitoringGap};
+use crate::hotplug::{cpu_may_be_online, MonitoredCpus, MonitoringGap};
 use crate::target::{call_on_target_cpu, is_esrch};
 
 /// The default of [`CountingContextConfig::event_set_timeout_ns`].
@@ -69,11 +69,11 @@ impl CountingContextConfig {
     /// measures for how long events are counted, if the machine has such a PMD.
     pub fn new(scope: Scope, plan: &RegisterPlan, clock_pmd: Option<u16>) -> Self {
         let source_of = |(n, placement): (usize, &EventPlacement)| match placement {
-            EventPlacement::Pmd(pmd) if *pmd < perfmon::FIRST_SOFT_REGISTER && plan.nr_sets > 1 => {
-                Some(CountSource::OneSet(
-                    plan.event_set_of_each_event.get(n).copied().unwrap_or(0),
-                    *pmd,
-                ))
+            EventPlacement::Pmd(pmd)
+                if *pmd < perfmon::FIRST_SOFT_REGISTER && plan.nr_multiplexed_sets > 1 =>
+            {
+                let set = plan.event_set_of_each_event.get(n).copied().unwrap_or(0);
+                Some(CountSource::OneSet(set, *pmd))
             }
             EventPlacement::Pmd(pmd) => Some(CountSource::AllSets(*pmd)),
             _ => None,
@@ -91,7 +91,7 @@ impl CountingContextConfig {
             pmc_values: plan.pmc_values.clone(),
             count_sources: sources,
             clock_pmd,
-            nr_sets: plan.nr_sets.max(1),
+            nr_sets: plan.nr_multiplexed_sets.max(1),
             event_set_timeout_ns: DEFAULT_EVENT_SET_TIMEOUT_NS,
             cascade_threshold: None,
         }
@@ -192,7 +192,7 @@ impl CountingContextConfig {
         }
         let values = context.read_set_pmds(&all_sets)?;
         let mut values_by_pmd = values.chunks(usize::from(self.nr_sets));
-        let runs = context.read_run_sums(&one_set)?;
+        let runs = context.read_sums_over_set_runs(&one_set)?;
         let mut runs = runs.iter();
         let sums = |source: &CountSource| match source {
             CountSource::AllSets(_) => {
@@ -256,10 +256,10 @@ impl AttachedContext {
     /// contexts of `pfc stat` request no messages about overflows, so each message says why the
     /// context has ended.
     fn read_end_causes(&mut self, scope: Scope) -> io::Result<MissingCountCauses> {
-        while let Some(read_message) = self.context.read_message()? {
+        while let Some(message) = self.context.try_read_message()? {
             let causes = self.end_causes.unwrap_or_default();
-            self.end_causes =
-                Some(causes.union(MissingCountCauses::from_message(read_message, scope)));
+            let new = MissingCountCauses::from_message(message, scope);
+            self.end_causes = Some(causes.union_preferring_known(new));
         }
         Ok(self.end_causes.unwrap_or_default())
     }
@@ -313,7 +313,7 @@ impl CountingContexts {
         let mut monitored = MonitoredCpus::new(cpus, counts_all);
         for cpu in cpus {
             match self.attach_context(*cpu) {
-                Err(_) if !is_cpu_online(*cpu) => monitored.mark_detached(*cpu),
+                Err(_) if !cpu_may_be_online(*cpu) => monitored.mark_detached(*cpu),
                 done => done.map_err(|e| (*cpu, e))?,
             }
         }
@@ -346,8 +346,7 @@ impl CountingContexts {
             && !self.incomplete_targets.has_target_ended_early(thread)
     }
 
-    /// Returns the time of the next call of [`Self::update_hotplugged_contexts`]; `None` if threads
-    /// are counted.
+    /// Returns the time of the next call of [`Self::update_contexts`]; `None` for threads.
     pub fn next_cpu_check_at(&self) -> Option<Instant> {
         self.monitored_cpus
             .as_ref()
@@ -356,7 +355,7 @@ impl CountingContexts {
 
     /// Reads which contexts have ended. Closes the contexts of CPUs that are offline, and attaches
     /// contexts to CPUs that are online again.
-    pub fn update_hotplugged_contexts(&mut self) -> io::Result<()> {
+    pub fn update_contexts(&mut self) -> io::Result<()> {
         self.handle_context_messages()?;
         let online = match &mut self.monitored_cpus {
             Some(cpus) => cpus.find_cpus_to_attach(),
@@ -372,10 +371,10 @@ impl CountingContexts {
                     self.restart_errors_by_cpu.remove(&cpu);
                 }
                 // The CPU may have gone offline before the context was attached. The next call of
-                // update_hotplugged_contexts() tries again to attach a context.
+                // update_contexts() tries again to attach a context.
                 (Err(error), _) => {
                     self.contexts.remove(&cpu);
-                    if is_cpu_online(cpu) {
+                    if cpu_may_be_online(cpu) {
                         self.restart_errors_by_cpu.insert(cpu, error);
                     }
                 }
@@ -489,7 +488,7 @@ impl CountingContexts {
             .as_ref()
             .is_some_and(MonitoredCpus::has_unreported_gap)
         {
-            early_causes = early_causes.union(MissingCountCauses::CPU_OFFLINE);
+            early_causes = early_causes.union_preferring_known(MissingCountCauses::CPU_OFFLINE);
         }
         Ok(sums
             .into_iter()
@@ -521,11 +520,12 @@ impl CountingContexts {
                 self.close_offline_cpu_context(cpu)?;
             }
         }
-        let ended = self
-            .contexts
-            .values()
-            .filter_map(|attached| attached.end_causes);
-        Ok(ended.fold(MissingCountCauses::NONE, MissingCountCauses::union))
+        let contexts = self.contexts.values();
+        let ended = contexts.filter_map(|attached| attached.end_causes);
+        Ok(ended.fold(
+            MissingCountCauses::NONE,
+            MissingCountCauses::union_preferring_known,
+        ))
     }
 
     /// Returns the throttling of all contexts of the run, added up. Only contexts with a threshold

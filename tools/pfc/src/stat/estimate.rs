@@ -28,7 +28,7 @@ pub const CONFIDENCE_PERCENT: f64 = 99.0;
 pub struct CountSums {
     pub value: u64,
     /// The total length of all turns of the event set, in nanoseconds.
-    pub time_ns: u64,
+    pub total_turn_time_ns: u64,
     pub nr_turns: u64,
     sum_of_squared_times: u128,
     sum_of_squared_values: u128,
@@ -43,7 +43,7 @@ impl CountSums {
     pub const fn from_unmultiplexed_count(value: u64) -> Self {
         Self {
             value,
-            time_ns: 0,
+            total_turn_time_ns: 0,
             nr_turns: 0,
             sum_of_squared_times: 0,
             sum_of_squared_values: 0,
@@ -55,7 +55,7 @@ impl CountSums {
     /// Returns a copy of `self` in which `causes` is added to the reasons why counts are missing.
     pub fn with_missing_count_causes(self, causes: MissingCountCauses) -> Self {
         Self {
-            missing_count_causes: self.missing_count_causes.union(causes),
+            missing_count_causes: self.missing_count_causes.union_preferring_known(causes),
             ..self
         }
     }
@@ -77,7 +77,7 @@ impl CountSums {
         let to_u128 = |[low, high]: [u64; 2]| u128::from(low) | (u128::from(high) << 64);
         Self {
             value: runs.value,
-            time_ns: runs.time,
+            total_turn_time_ns: runs.time,
             nr_turns: runs.runs,
             sum_of_squared_times: to_u128(runs.time2),
             sum_of_squared_values: to_u128(runs.value2),
@@ -93,7 +93,7 @@ impl CountSums {
         let to_u64 = |a: u64, b: u64| op(a.into(), b.into()) as u64;
         Self {
             value: to_u64(self.value, other.value),
-            time_ns: to_u64(self.time_ns, other.time_ns),
+            total_turn_time_ns: to_u64(self.total_turn_time_ns, other.total_turn_time_ns),
             nr_turns: to_u64(self.nr_turns, other.nr_turns),
             sum_of_squared_times: op(self.sum_of_squared_times, other.sum_of_squared_times),
             sum_of_squared_values: op(self.sum_of_squared_values, other.sum_of_squared_values),
@@ -101,7 +101,9 @@ impl CountSums {
                 self.sum_of_value_time_products,
                 other.sum_of_value_time_products,
             ),
-            missing_count_causes: self.missing_count_causes.union(other.missing_count_causes),
+            missing_count_causes: self
+                .missing_count_causes
+                .union_preferring_known(other.missing_count_causes),
         }
     }
 
@@ -122,11 +124,19 @@ impl CountSums {
 
     /// Estimates the count for the time `total`, in nanoseconds.
     pub fn estimate_for_time(&self, total: u64) -> CountEstimate {
-        let (value, time, total) = (self.value as f64, self.time_ns as f64, total as f64);
-        if self.time_ns == 0 || total <= time {
+        let (value, time, total) = (
+            self.value as f64,
+            self.total_turn_time_ns as f64,
+            total as f64,
+        );
+        if self.total_turn_time_ns == 0 || total <= time {
             // The event was counted all the time or was never counted. If the event was never
             // counted, the true count is not known.
-            let share = if self.time_ns == 0 { 0.0 } else { 1.0 };
+            let share = if self.total_turn_time_ns == 0 {
+                0.0
+            } else {
+                1.0
+            };
             return CountEstimate {
                 value,
                 counted_time_share: share,
@@ -209,7 +219,10 @@ pub fn add_sums(sums: &mut [CountSums], values: &[CountSums]) {
 /// Returns the union of the causes for which counts are missing in `values`.
 pub fn union_of_causes(values: &[CountSums]) -> MissingCountCauses {
     let all = values.iter().map(|sums| sums.missing_count_causes);
-    all.fold(MissingCountCauses::NONE, MissingCountCauses::union)
+    all.fold(
+        MissingCountCauses::NONE,
+        MissingCountCauses::union_preferring_known,
+    )
 }
 
 #[cfg(test)]
@@ -222,7 +235,7 @@ mod tests {
             let (t, v) = (u128::from(*time), u128::from(*value));
             all = all.plus(&CountSums {
                 value: *value,
-                time_ns: *time,
+                total_turn_time_ns: *time,
                 nr_turns: 1,
                 sum_of_squared_times: t * t,
                 sum_of_squared_values: v * v,
@@ -257,7 +270,7 @@ mod tests {
         let n = 20_000_000;
         let all = CountSums {
             value: 15 * n,
-            time_ns: n,
+            total_turn_time_ns: n,
             nr_turns: n,
             sum_of_squared_times: n.into(),
             sum_of_squared_values: 250 * u128::from(n),

@@ -30,7 +30,7 @@ pub enum WakeReason {
     /// SIGUSR2.
     SwitchOutput,
     /// The size of the terminal has changed. Only an event loop that was made by
-    /// [`EventLoop::with_terminal_signals`] catches SIGWINCH.
+    /// [`EventLoop::with_sigwinch_and_sighup`] catches SIGWINCH.
     Resized,
     /// A file for which the caller waits is readable.
     Ready,
@@ -95,7 +95,7 @@ impl EventLoop {
     /// Makes an event loop for a program that owns the terminal. In addition to the other signals,
     /// this event loop catches SIGWINCH. SIGHUP is caught even if this process was started with
     /// SIGHUP ignored, because the program cannot continue without its terminal.
-    pub fn with_terminal_signals() -> io::Result<Self> {
+    pub fn with_sigwinch_and_sighup() -> io::Result<Self> {
         let mut event_loop = Self::with_sighup(true)?;
         let sigwinch = register_signal_pipe(SIGWINCH, WakeReason::Resized)?;
         event_loop.signal_pipes.insert(0, sigwinch);

@@ -15,7 +15,7 @@ use super::event_code::{
 };
 use super::parse_cpu_list;
 use crate::error::Failure;
-use crate::pmu::read_register_map;
+use crate::pmu::read_register_map_or_empty;
 use crate::units::ScaledUnit;
 
 /// The properties of the machine that determine the meaning of event names.
@@ -127,7 +127,7 @@ impl MachineProperties {
             (Some(counted), Some(there)) => counted.iter().all(|cpu| there.contains(cpu)),
             _ => list.is_empty(),
         };
-        let register_map = read_register_map()?.retain_hardware_registers(is_on_all);
+        let register_map = read_register_map_or_empty()?.retain_hardware_registers(is_on_all);
         let vendor = register_map.hardware.as_ref().and_then(|d| match &d.name {
             name if name.starts_with("intel") => Some(Vendor::Intel),
             name if name.starts_with("amd") => Some(Vendor::Amd),
@@ -172,7 +172,7 @@ impl MachineProperties {
         };
         self.register_map
             .pmd(number)
-            .is_some_and(|r| r.is_counter && r.scope != other_scope)
+            .is_some_and(|r| r.is_counter && r.allowed_context_scope != other_scope)
     }
 
     /// Returns the events that perf stat counts by default, without events that are not available.

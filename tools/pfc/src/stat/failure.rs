@@ -20,7 +20,7 @@ fn may_read_and_write_device(device: &str) -> bool {
 
 /// Returns the possible causes of EBUSY: perfmon.ko does not report which of them applies.
 fn describe_causes_of_ebusy() -> String {
-    match RegisterMap::read() {
+    match RegisterMap::load_pmus_and_read() {
         Ok(map) if map.descriptions().next().is_none() => "no PMU description is registered; load one: modprobe pfm_intel or pfm_amd, or pfm_soft for software events",
         _ => "perf, the NMI watchdog or another context uses the registers or the CPU; see pfc doctor",
     }
@@ -46,7 +46,7 @@ pub fn syscall_failure(action: &str, error: &io::Error) -> Failure {
         (_, Some(libc::EDQUOT)) => format!("{error}: the contexts of this user take too much memory, or are more than 16,384; end some of them, or raise the parameter user_kb of perfcounters.ko"),
         _ if is_esrch(error) => "no such thread".to_owned(),
         _ if is_eexist(error) => "the thread already has a context; end the program that uses it".to_owned(),
-        _ => match limits::advice_on_limit_error(error) {
+        _ => match limits::advice_on_resource_error(error) {
             advice if advice.is_empty() => format!("{error}; see pfc doctor"),
             advice => format!("{error}{advice}"),
         },

@@ -184,11 +184,11 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
             // A later run may monitor the new program of a process.
             is_complete &= session
                 .target
-                .report_unless_all_monitored(|thread| group.has_thread_exited(thread));
+                .report_unless_monitored_to_end(|thread| group.has_thread_exited(thread));
             break;
         }
     }
-    report.print_runs(&counts_of_runs)?;
+    report.finish_with_runs(&counts_of_runs)?;
     Ok(exit_code_of_run(status, is_complete))
 }
 
@@ -323,7 +323,7 @@ fn print_uncountable_events(
     } else if !unavailable.is_empty() {
         message!("pfc: no software events are available; load them: modprobe pfm_soft");
     }
-    if plan.has_uncounted_event {
+    if plan.has_unplaced_countable_event {
         message!("pfc: more counter:NAME events than registers; count at most four at a time");
     }
 }
@@ -525,9 +525,7 @@ impl StatSession<'_> {
             let wake = self
                 .event_loop
                 .wait_for_readable_files(until.min(), &group.running_context_fds());
-            group
-                .update_hotplugged_contexts()
-                .trying_to(READ_COUNTS_ACTION)?;
+            group.update_contexts().trying_to(READ_COUNTS_ACTION)?;
             let wake = wake.trying_to(WAIT_FOR_SIGNALS_ACTION)?;
             match wake {
                 WakeReason::Timeout => timer.print_interval_if_due(group, report)?,

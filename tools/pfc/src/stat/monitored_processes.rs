@@ -53,8 +53,8 @@ impl MonitoredProcesses {
     /// Prints a message for each process that continues although all its threads with a context
     /// have exited. Returns true if there is no such process. `has_exited` returns true for a
     /// thread whose context has ended because the thread has exited.
-    pub fn report_unless_all_monitored(&self, has_exited: impl Fn(u32) -> bool) -> bool {
-        let unmonitored = self.find_unmonitored(has_exited);
+    pub fn report_unless_monitored_to_end(&self, has_exited: impl Fn(u32) -> bool) -> bool {
+        let unmonitored = self.find_pids_left_unmonitored(has_exited);
         for pid in &unmonitored {
             message!("pfc: process {pid} continues, but pfc monitors none of its threads any more: all threads that existed when pfc was started have exited, or a later thread has executed a program; start pfc again to monitor the process");
         }
@@ -63,7 +63,7 @@ impl MonitoredProcesses {
 
     /// Returns the IDs of the processes that continue although all their threads with a context
     /// have exited. Waits up to [`MAX_EXIT_TIME`] for the end of these processes.
-    fn find_unmonitored(&self, has_exited: impl Fn(u32) -> bool) -> Vec<u32> {
+    fn find_pids_left_unmonitored(&self, has_exited: impl Fn(u32) -> bool) -> Vec<u32> {
         let deadline = Instant::now() + MAX_EXIT_TIME;
         let mut processes: Vec<&MonitoredProcess> = self.0.iter().collect();
         processes.retain(|process| process.threads.iter().all(|thread| has_exited(*thread)));
@@ -135,11 +135,14 @@ mod tests {
         }
         children[0].wait().expect("an exit status");
         let has_exited = |thread| thread != monitored;
-        assert_eq!(processes.find_unmonitored(has_exited), [unmonitored]);
+        assert_eq!(
+            processes.find_pids_left_unmonitored(has_exited),
+            [unmonitored]
+        );
         for child in &mut children {
             child.wait().expect("an exit status");
         }
-        assert!(processes.report_unless_all_monitored(|_| true));
+        assert!(processes.report_unless_monitored_to_end(|_| true));
     }
 
     #[test]

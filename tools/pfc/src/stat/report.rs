@@ -115,9 +115,9 @@ impl<'a> StatReport<'a> {
         Ok(())
     }
 
-    /// Prints the counts of all runs of `pfc stat`. With `-I`, the counts have been printed
-    /// already, so nothing is printed.
-    pub fn print_runs(&mut self, runs: &[RunResult]) -> Result<(), Failure> {
+    /// Prints the counts of all runs of `pfc stat`, and finishes the output. With `-I`, the counts
+    /// have been printed already, so the output is only finished.
+    pub fn finish_with_runs(&mut self, runs: &[RunResult]) -> Result<(), Failure> {
         if self.prints_intervals {
             return self.out.finish();
         }
@@ -178,7 +178,7 @@ impl<'a> StatReport<'a> {
             }
             writeln!(self.out, "{}", self.format_row(row, runs, elapsed))?;
         }
-        for (event, ns) in uncounted_time_events(runs) {
+        for (event, ns) in make_uncounted_cpu_time_events(runs) {
             let row = ReportRow::for_measured_time(&event, ns, runs.len() > 1);
             writeln!(self.out, "{}", self.format_row(&row, runs, elapsed))?;
         }
@@ -198,7 +198,7 @@ impl<'a> StatReport<'a> {
 
 /// Returns an event `not-counted:cpuN` for each CPU that was not counted for some time. The value
 /// of the event is the mean time per run in which the CPU was not counted, in nanoseconds.
-fn uncounted_time_events(runs: &[RunResult]) -> Vec<(Event, f64)> {
+fn make_uncounted_cpu_time_events(runs: &[RunResult]) -> Vec<(Event, f64)> {
     let cpus: BTreeSet<u32> = runs
         .iter()
         .flat_map(|r| r.uncounted_time_by_cpu.keys().copied())
@@ -230,7 +230,7 @@ fn total_set_time_ns(sources: &[CountSource], sums: &[CountSums]) -> u64 {
     let mut set_times = std::collections::BTreeMap::new();
     for (source, sums) in sources.iter().zip(sums) {
         if let CountSource::OneSet(set, _) = source {
-            set_times.entry(*set).or_insert(sums.time_ns);
+            set_times.entry(*set).or_insert(sums.total_turn_time_ns);
         }
     }
     set_times.values().sum()
@@ -323,7 +323,10 @@ impl<'a> StatReport<'a> {
                     let short = runs
                         .iter()
                         .map(|run| run.event_sums[column].missing_count_causes);
-                    short.fold(MissingCountCauses::NONE, MissingCountCauses::union)
+                    short.fold(
+                        MissingCountCauses::NONE,
+                        MissingCountCauses::union_preferring_known,
+                    )
                 }),
             }
         };
@@ -502,7 +505,7 @@ mod tests {
             elapsed: Duration::from_secs(9),
             ..RunResult::default()
         };
-        let events = uncounted_time_events(&[run(2301)]);
+        let events = make_uncounted_cpu_time_events(&[run(2301)]);
         let [(event, ns)] = &events[..] else {
             panic!("{} rows", events.len());
         };
@@ -514,8 +517,8 @@ mod tests {
         assert_eq!(csv, expected);
         let json = row.format_json(None);
         assert!(json.contains(r#""event":"not-counted:cpu1""#));
-        assert_eq!(uncounted_time_events(&[run(2), run(4)])[0].1, 3e6);
-        assert!(uncounted_time_events(&[]).is_empty());
+        assert_eq!(make_uncounted_cpu_time_events(&[run(2), run(4)])[0].1, 3e6);
+        assert!(make_uncounted_cpu_time_events(&[]).is_empty());
     }
 
     #[test]
@@ -524,7 +527,7 @@ mod tests {
         let plan = RegisterPlan {
             placements: [0, 0, 1].map(EventPlacement::Pmd).to_vec(),
             event_set_of_each_event: vec![0, 1, 1],
-            nr_sets: 2,
+            nr_multiplexed_sets: 2,
             ..RegisterPlan::default()
         };
         let set_run = |value: u64, time: u64| {

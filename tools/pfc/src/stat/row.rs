@@ -227,7 +227,7 @@ mod tests {
         };
         let whole = row(MissingCountCauses::NONE);
         let short = row(MissingCountCauses::ENDED_BY_EVICTION
-            .union(MissingCountCauses::ENDED_ON_UNSUITABLE_CPU));
+            .union_preferring_known(MissingCountCauses::ENDED_ON_UNSUITABLE_CPU));
         assert!(!whole.format_text(None, false).contains("short"));
         assert!(short.format_text(None, false).ends_with("cycles  (short)"));
         assert_eq!(whole.format_csv(",", None), "7,,cycles,5,100.00,,");

@@ -83,7 +83,7 @@ impl MissingCountCauses {
 
     /// Returns the union of two sets of causes. [`Self::UNKNOWN_REASON`] is dropped if there is a
     /// more precise cause.
-    pub fn union(self, other: Self) -> Self {
+    pub fn union_preferring_known(self, other: Self) -> Self {
         let all = self.0 | other.0;
         match all & !Self::UNKNOWN_REASON.0 {
             0 => Self(all),
@@ -114,7 +114,7 @@ impl IncompleteTargets {
     pub fn add(&mut self, target: u32, causes: MissingCountCauses) {
         if !causes.is_empty() {
             let causes_of_target = self.causes_by_target.entry(target).or_default();
-            *causes_of_target = causes_of_target.union(causes);
+            *causes_of_target = causes_of_target.union_preferring_known(causes);
         }
     }
 
@@ -175,7 +175,7 @@ mod tests {
         assert!(evicted.starts_with("counting thread 12 ended early: "));
         shorts.add(
             13,
-            Causes::ENDED_BY_EVICTION.union(Causes::ENDED_ON_UNSUITABLE_CPU),
+            Causes::ENDED_BY_EVICTION.union_preferring_known(Causes::ENDED_ON_UNSUITABLE_CPU),
         );
         let sentences = shorts.cause_sentences(Scope::System, "sampling");
         for (sentence, begin) in sentences.iter().zip([
@@ -203,7 +203,7 @@ mod tests {
                 &["elsewhere"],
             ),
         ] {
-            assert_eq!(one.union(other).names(), names);
+            assert_eq!(one.union_preferring_known(other).names(), names);
         }
     }
 

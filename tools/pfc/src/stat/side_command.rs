@@ -42,7 +42,7 @@ impl SideCommand {
                 child,
                 first_signal_at: None,
             })),
-            Err(e) if limits::advice_on_limit_error(&e).is_empty() => {
+            Err(e) if limits::advice_on_resource_error(&e).is_empty() => {
                 Err(Failure::Command(program.clone(), e))
             }
             Err(e) => {

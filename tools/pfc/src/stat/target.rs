@@ -47,9 +47,9 @@ impl Target {
     /// Prints a message for each process of `-p` that continues although all its threads with a
     /// context have exited. Returns true if there is no such process. `has_exited` returns true for
     /// a thread whose context has ended because the thread has exited.
-    pub fn report_unless_all_monitored(&self, has_exited: impl Fn(u32) -> bool) -> bool {
+    pub fn report_unless_monitored_to_end(&self, has_exited: impl Fn(u32) -> bool) -> bool {
         match self {
-            Self::Threads(_, processes) => processes.report_unless_all_monitored(has_exited),
+            Self::Threads(_, processes) => processes.report_unless_monitored_to_end(has_exited),
             Self::Command | Self::Cpus(_) => true,
         }
     }

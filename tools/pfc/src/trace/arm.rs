@@ -23,21 +23,23 @@ use crate::trace::args::ReleaseArgs;
 
 /// The wake file: programs map this file if they cannot attach to the device.
 const WAKE_FILE_PATH: &str = "/run/perftrace/wake";
-/// Offset in the wake file of the counter that each call of `announce_device` increments. In the
-/// wake file, the counter of calls of `announce_device` comes after the words of the markers and
-/// before the area for filters.
+/// Offset in the wake file of the counter that each call of `announce_in_wake_file` increments. In
+/// the wake file, the counter of calls of `announce_in_wake_file` comes after the words of the
+/// markers and before the area for filters.
 const ANNOUNCE_COUNT_OFFSET: u64 = 0x8000;
-/// Mask of the counter of calls of `announce_device`. `announce_device` increments the counter, and
-/// copies it into the word of each marker. A marker's word has one bit for each trace in bits 0 to
-/// 15, the counter of `announce_device` in bits 16 to 30, and the flag `WAKE` in bit 31.
+/// Mask of the counter of calls of `announce_in_wake_file`. `announce_in_wake_file` increments the
+/// counter, and copies it into the word of each marker. A marker's word has one bit for each trace
+/// in bits 0 to 15, the counter of `announce_in_wake_file` in bits 16 to 30, and the flag `WAKE` in
+/// bit 31.
 const ANNOUNCE_COUNT_MASK: u32 = 0x7fff;
 /// Time between two checks whether all programs have released the device.
 const DETACH_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Announces the device `/dev/perftrace` to running programs. A program that started before the
-/// device existed attaches to the device at the program's next event.
-pub fn announce_device() -> Result<(), Failure> {
-    Device::open()?.resume_tracing()?;
+/// Cancels a release of the device `/dev/perftrace` in the kernel, and announces the device to
+/// running programs. A program that started before the device existed attaches to the device at the
+/// program's next event.
+pub fn arm_device() -> Result<(), Failure> {
+    Device::open()?.resume_after_release()?;
     announce_in_wake_file(&open_wake_file()?)
 }
 
@@ -93,13 +95,13 @@ fn detach_all_programs(
     let wake = File::open(WAKE_FILE_PATH).map_err(wake_file_failure)?;
     let began = Instant::now();
     let timeout = Duration::from_secs(args.timeout.into());
-    let mut nr_attached = device.release_processes(&wake)?;
+    let mut nr_attached = device.request_device_release(&wake)?;
     let mut is_interrupted = false;
     while nr_attached != 0 && began.elapsed() < timeout && !is_interrupted {
         let next = Instant::now() + DETACH_POLL_INTERVAL;
         let slept = event_loop.sleep_until(next);
         is_interrupted = !slept.trying_to("wait for programs")?;
-        nr_attached = device.release_processes(&wake)?;
+        nr_attached = device.request_device_release(&wake)?;
     }
     if nr_attached == 0 {
         return Ok(());

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use perfcounters::InstancePattern;
 use perftrace_reader::filter;
 use perftrace_reader::{
-    Device, Error, MarkerInfo, Trace, TraceConfig, MAX_FILTER_BYTES, MAX_LISTED_MARKERS,
+    Device, Error, MarkerInfo, Trace, TraceConfig, MAX_FILTER_BYTES, MAX_VISITED_MARKERS,
     PERFTRACE_DEVICE_PATH,
 };
 
@@ -31,10 +31,10 @@ pub fn create_trace(name: &str, config: &TraceConfigArgs, flags: u32) -> Result<
         markers: config.joined_marker_globs()?,
         flags: flags | config.trace_flags(),
         buffer_bytes: config.size.unwrap_or(0),
-        wait_ms: config.blocking_timeout.unwrap_or(0),
+        max_wait_for_room_ms: config.blocking_timeout.unwrap_or(0),
         filter,
     };
-    load_and_announce_module();
+    load_and_arm_if_no_device();
     let trace = Device::open()?.create_trace(&recipe)?;
     if config.kernel.is_empty() {
         if let Some(globs) = globs_of_program_markers(&config.events) {
@@ -46,14 +46,14 @@ pub fn create_trace(name: &str, config: &TraceConfigArgs, flags: u32) -> Result<
 
 /// If there is no device and the caller is root, loads perftrace.ko and announces the device to
 /// running programs.
-fn load_and_announce_module() {
-    if !module::load_if_device_missing("perftrace", PERFTRACE_DEVICE_PATH) {
+fn load_and_arm_if_no_device() {
+    if !module::try_load_if_no_device("perftrace", PERFTRACE_DEVICE_PATH) {
         return;
     }
-    // Programs that started before the device existed attach only after a call of
-    // `announce_device`. An error of `announce_device` is only a warning, because programs that
-    // start later are traced without `announce_device`.
-    if let Err(error) = arm::announce_device() {
+    // Programs that started before the device existed attach only after a call of `arm_device`. An
+    // error of `arm_device` is only a warning, because programs that start later are traced without
+    // it.
+    if let Err(error) = arm::arm_device() {
         message!("pfc: programs that began before are not traced: {error}");
     }
 }
@@ -91,7 +91,7 @@ fn warn_if_no_marker_matches(globs: &[String]) {
     let mut names = BTreeSet::new();
     let mut is_matched = false;
     let visit = |marker: MarkerInfo| {
-        is_matched = matches_any_glob(globs, &marker.name);
+        is_matched = is_selected_by_globs(globs, &marker.name);
         names.insert(marker.name);
         !is_matched
     };
@@ -106,7 +106,7 @@ fn warn_if_no_marker_matches(globs: &[String]) {
     }
 }
 
-fn matches_any_glob(globs: &[String], name: &str) -> bool {
+fn is_selected_by_globs(globs: &[String], name: &str) -> bool {
     globs.is_empty() || globs.iter().any(|glob| glob_matches_name(glob, name))
 }
 
@@ -124,7 +124,7 @@ fn no_marker_matches_message(
     let globs = globs.join(",");
     let what = match is_complete {
         true => format!("no marker matches '{globs}' yet"),
-        false => format!("none of the first {MAX_LISTED_MARKERS} markers matches '{globs}'"),
+        false => format!("none of the first {MAX_VISITED_MARKERS} markers matches '{globs}'"),
     };
     let listed: Vec<&str> = names
         .iter()
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(globs_of_program_markers(&both), Some(globs(&["app:*"])));
         let wanted = |words: &[&str]| {
             let globs = globs(words);
-            names.iter().any(|name| matches_any_glob(&globs, name))
+            names.iter().any(|name| is_selected_by_globs(&globs, name))
         };
         assert!(wanted(&["app:*"]) && wanted(&["x", "app:end"]) && wanted(&[]));
         assert!(!wanted(&["app"]));

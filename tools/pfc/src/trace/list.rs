@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use perftrace_reader::{
     Clock, Device, MarkerInfo, ProcessInfo, TraceInfo, ALL_USERS, FILTERED, FLIGHT, KEEP,
-    MAX_LISTED_MARKERS, PAUSED, SHARED, UNSTABLE, WAIT,
+    MAX_VISITED_MARKERS, PAUSED, SHARED, UNSTABLE, WAIT,
 };
 use serde_json::{json, Value};
 
@@ -45,10 +45,10 @@ fn build_trace_table(traces: &[TraceInfo]) -> Table {
             info.name.clone(),
             info.uid.to_string(),
             time::format_utc(created_realtime_ns(info), 0),
-            format_byte_size(info.bytes.into()),
+            format_byte_size(info.record_area_bytes.into()),
             info.nr_processes.to_string(),
             format_byte_size(info.memory),
-            info.lost.to_string(),
+            info.nr_lost_for_lack_of_room.to_string(),
             mode_names(info).join(","),
             match info.markers.as_str() {
                 "" => "all".to_owned(),
@@ -94,16 +94,16 @@ fn trace_json(info: &TraceInfo) -> Value {
         "uid": info.uid,
         "modes": mode_names(info),
         "markers": info.markers,
-        "bytes": info.bytes,
+        "bytes": info.record_area_bytes,
         "khz": info.khz,
         "began_ns": created_realtime_ns(info),
         "processes": info.nr_processes,
         "memory": info.memory,
-        "lost": info.lost,
-        "cut": info.cut,
-        "dropped": info.dropped,
-        "no_memory": info.no_memory,
-        "denied": info.nr_denied_processes,
+        "lost": info.nr_lost_for_lack_of_room,
+        "cut": info.invalid_bytes,
+        "dropped": info.nr_unread_processes_dropped,
+        "no_memory": info.nr_setup_failures,
+        "denied": info.nr_untraceable_processes,
     })
 }
 
@@ -119,7 +119,7 @@ fn print_markers(device: &Device, json: bool, out: &mut Out) -> Result<(), Failu
     let groups = groups.processes_by_marker;
     if !is_complete {
         message!(
-            "pfc: only the first {MAX_LISTED_MARKERS} markers of running programs are listed; \
+            "pfc: only the first {MAX_VISITED_MARKERS} markers of running programs are listed; \
              there are more"
         );
     }
@@ -206,10 +206,10 @@ mod tests {
             name: "box".to_owned(),
             flags: FLIGHT | KEEP,
             khz: 1000,
-            ticks: 3_000_000,
-            realtime: 5_000_000_000,
+            now_ticks: 3_000_000,
+            now_realtime_ns: 5_000_000_000,
             began: 1_000_000,
-            lost: 4,
+            nr_lost_for_lack_of_room: 4,
             ..TraceInfo::default()
         };
         assert_eq!(mode_names(&info), ["flight", "keep"]);

@@ -49,7 +49,7 @@ pub fn run(args: &TraceArgs, file: Option<&Path>) -> Result<ExitCode, Failure> {
             list::run(args, &mut out)?;
             out.finish()?;
         }
-        TraceCommand::Arm => arm::announce_device()?,
+        TraceCommand::Arm => arm::arm_device()?,
         TraceCommand::Release(args) => arm::release_device(args)?,
     }
     Ok(ExitCode::SUCCESS)
@@ -82,7 +82,7 @@ fn write_trace_snapshot(args: &SnapshotArgs, file: Option<&Path>) -> Result<(), 
         )));
     }
     let mut sink = TraceSink::open(args.format, file, &args.name, &info)?;
-    sink.begin_trace()?;
+    sink.publish_header()?;
     let mut reader = Reader::new(&info);
     let result = reader
         .read_round(&trace, sink.output.as_mut())
@@ -105,7 +105,7 @@ fn show_live_events(args: &LiveArgs, file: Option<&Path>) -> Result<(), Failure>
     let sink = TraceSink::open(OutputFormat::Text, file, &info.name, &info)?;
     let recorder = TraceRecorder::new(trace, sink, event_loop)?;
     match &args.name {
-        Some(_) => recorder.record_existing_trace().map(|_| ()),
+        Some(_) => recorder.record_without_ending_trace().map(|_| ()),
         None => recorder.record_until_end(&[]).map(|_| ()),
     }
 }

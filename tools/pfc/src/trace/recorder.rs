@@ -24,8 +24,8 @@ const DELAY_AFTER_EMPTY_WAKEUP: Duration = Duration::from_millis(1);
 /// writing when the trace ended.
 const EVENT_SETTLE_TIME: Duration = Duration::from_millis(10);
 /// Maximum number of reads without a pause after the end of a trace, in case a program continues to
-/// write events.
-const MAX_DRAIN_READS: usize = 64;
+/// write events. [`TraceRecorder::drain_buffers`] makes two such passes.
+const MAX_READS_PER_DRAIN_PASS: usize = 64;
 /// Time between two progress messages.
 const PROGRESS_MESSAGE_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -60,7 +60,7 @@ impl TraceRecorder {
         let mut command = match SideCommand::spawn(argv) {
             Ok(command) => command,
             Err(failure) => {
-                self.sink.discard_empty_output();
+                self.sink.discard_unpublished();
                 return Err(failure);
             }
         };
@@ -70,7 +70,7 @@ impl TraceRecorder {
         }
         let mut result = self
             .sink
-            .begin_trace()
+            .publish_header()
             .and_then(|()| self.read_buffers_until_end(command.as_mut()));
         // The call of `end` fails if the trace has already ended, so its result is ignored.
         let _ = self.trace.end();
@@ -97,11 +97,12 @@ impl TraceRecorder {
         }
     }
 
-    /// Records a trace that another program has created, and does not end the trace.
-    pub fn record_existing_trace(mut self) -> Result<(), Failure> {
+    /// Records a trace that another program has created until the trace ends or a signal arrives,
+    /// and does not end the trace.
+    pub fn record_without_ending_trace(mut self) -> Result<(), Failure> {
         let result = self
             .sink
-            .begin_trace()
+            .publish_header()
             .and_then(|()| self.read_buffers_until_end(None))
             .and_then(|()| self.drain_buffers());
         self.finish_output(result)
@@ -145,7 +146,7 @@ impl TraceRecorder {
     /// Reads the events that are left in the buffers when the recording ends.
     fn drain_buffers(&mut self) -> Result<(), Failure> {
         for _ in 0..2 {
-            for _ in 0..MAX_DRAIN_READS {
+            for _ in 0..MAX_READS_PER_DRAIN_PASS {
                 if self.read_buffers()? == 0 {
                     break;
                 }

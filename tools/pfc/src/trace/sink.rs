@@ -28,7 +28,7 @@ pub struct TraceSink {
 /// The place to which the output of a trace is written.
 enum TraceDestination {
     Stdout,
-    /// The old content of the file is kept until [`TraceSink::begin_trace`].
+    /// The old content of the file is kept until [`TraceSink::publish_header`].
     File(AtomicFile),
     /// The directory of a CTF trace.
     Directory(RecordingDirectory),
@@ -36,7 +36,7 @@ enum TraceDestination {
 
 impl TraceSink {
     /// Opens the output of a trace. The old content of an output file is kept until
-    /// [`Self::begin_trace`].
+    /// [`Self::publish_header`].
     pub fn open(
         format: OutputFormat,
         file: Option<&Path>,
@@ -72,7 +72,7 @@ impl TraceSink {
     }
 
     /// Returns the path of the output; `None` for standard output. If another recording writes the
-    /// output, [`Self::open`] chooses another directory, and [`Self::begin_trace`] another file.
+    /// output, [`Self::open`] chooses another directory, and [`Self::publish_header`] another file.
     pub fn path(&self) -> Option<&Path> {
         match &self.destination {
             TraceDestination::Stdout => None,
@@ -82,7 +82,7 @@ impl TraceSink {
     }
 
     /// Writes the beginning of the trace, and replaces an older output file.
-    pub fn begin_trace(&mut self) -> Result<(), Failure> {
+    pub fn publish_header(&mut self) -> Result<(), Failure> {
         self.output
             .end_round(0)
             .and_then(|()| self.publish_file())
@@ -138,7 +138,7 @@ impl TraceSink {
         }
     }
 
-    /// Returns an error if the output was removed after [`Self::begin_trace`].
+    /// Returns an error if the output was removed after [`Self::publish_header`].
     pub fn check_not_removed(&self) -> io::Result<()> {
         match &self.destination {
             TraceDestination::Stdout => Ok(()),
@@ -163,11 +163,11 @@ impl TraceSink {
     }
 
     /// Removes a new output that holds no events yet. An older file is unchanged. The recorder calls
-    /// this function instead of [`Self::begin_trace`] if the command could not be started.
-    pub fn discard_empty_output(self) {
+    /// this function instead of [`Self::publish_header`] if the command could not be started.
+    pub fn discard_unpublished(self) {
         // A file that has not replaced the older file is removed when it is dropped.
         if let TraceDestination::Directory(directory) = self.destination {
-            directory.discard_empty_trace();
+            directory.remove_metadata_and_directory();
         }
     }
 }
@@ -246,13 +246,13 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("trace");
         for format in [OutputFormat::Text, OutputFormat::Perfetto] {
-            open_sink(format, &path).discard_empty_output();
+            open_sink(format, &path).discard_unpublished();
             assert!(!path.exists());
             fs::write(&path, "older ".repeat(2_000)).expect("room");
-            open_sink(format, &path).discard_empty_output();
+            open_sink(format, &path).discard_unpublished();
             assert_eq!(fs::metadata(&path).expect("a file").len(), 12_000);
             let mut sink = open_sink(format, &path);
-            sink.begin_trace().expect("a file");
+            sink.publish_header().expect("a file");
             sink.finish(Ok(())).expect("a file");
             assert!(!fs::read_to_string(&path).expect("a text").contains("older"));
             fs::remove_file(&path).expect("a file");
@@ -268,7 +268,7 @@ mod tests {
     fn begin_sink(format: OutputFormat, path: &Path, name: &str) -> TraceSink {
         let mut sink =
             TraceSink::open(format, Some(path), name, &TraceInfo::default()).expect("an output");
-        sink.begin_trace().expect("room");
+        sink.publish_header().expect("room");
         sink
     }
 

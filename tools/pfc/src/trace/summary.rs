@@ -37,18 +37,18 @@ pub fn print_summary(totals: &ReadTotals, info: &TraceInfo, sink: &TraceSink) {
 fn missing_event_messages(totals: &ReadTotals, info: &TraceInfo) -> Vec<String> {
     // The kernel's count of lost events may be larger than the reader's count: the reader gets the
     // count of a buffer only when it reads the buffer.
-    let lost = totals.lost.max(info.lost);
-    let cut = totals.invalid_bytes.saturating_add(info.cut);
+    let lost = totals.lost.max(info.nr_lost_for_lack_of_room);
+    let invalid_bytes = totals.invalid_bytes.saturating_add(info.invalid_bytes);
     let lines = [
         (lost, "events were lost because buffers were full; use a larger buffer (-s), fewer events (-e, -f) or --wait"),
-        (cut, "bytes were invalid and were skipped; a program has overwritten its buffer"),
+        (invalid_bytes, "bytes were invalid and were skipped; a program has overwritten its buffer"),
         (totals.nr_events_over_class_limit, "events were dropped because the programs of one user have more than 16,384 different markers, or those of all users more than 65,536; select fewer markers (-e)"),
         (totals.overwritten_bytes, "bytes of events were overwritten before they were read; create the flight recorder with larger buffers (-s) or fewer events (-e, -f)"),
         (totals.impossible_times,
             "events had impossible times; they have the time of the event before"),
-        (info.dropped, "ended processes were dropped before they were read, because there were too many"),
-        (info.no_memory, "buffers could not be allocated; their events are lost, and are not in the lost count"),
-        (info.nr_denied_processes, "processes have changed privileges or owner, or --wait may not stop them (kernel.yama.ptrace_scope); their events, if any, are missing"),
+        (info.nr_unread_processes_dropped, "ended processes were dropped before they were read, because there were too many"),
+        (info.nr_setup_failures, "buffers could not be allocated; their events are lost, and are not in the lost count"),
+        (info.nr_untraceable_processes, "processes have changed privileges or owner, or --wait may not stop them (kernel.yama.ptrace_scope); their events, if any, are missing"),
     ];
     let counted = lines.iter().filter(|(count, _)| *count > 0);
     let unstable = info.has_flag(UNSTABLE).then(|| {
@@ -77,11 +77,11 @@ mod tests {
             ..ReadTotals::default()
         };
         let info = TraceInfo {
-            lost: 5,
-            cut: 16,
-            dropped: 2,
-            no_memory: 4,
-            nr_denied_processes: 6,
+            nr_lost_for_lack_of_room: 5,
+            invalid_bytes: 16,
+            nr_unread_processes_dropped: 2,
+            nr_setup_failures: 4,
+            nr_untraceable_processes: 6,
             ..TraceInfo::default()
         };
         let unstable = TraceInfo {

@@ -47,7 +47,7 @@ pub struct WatchApp {
     pub shows_help: bool,
     /// True if a box shows all details of the selected instance.
     pub shows_detail: bool,
-    pub hide_zero: bool,
+    pub hide_zero_total_and_rate: bool,
     pub hide_dormant: bool,
     pub interval: Duration,
     pub is_quitting: bool,
@@ -132,7 +132,7 @@ impl WatchApp {
         match key {
             Key::Char('q') => self.is_quitting = true,
             Key::Esc if self.shows_detail => self.shows_detail = false,
-            Key::Esc => self.clear_filter_and_cursor(),
+            Key::Esc => self.clear_texts_and_cursor(),
             Key::Char('?' | 'h') | Key::F1 => self.shows_help = true,
             Key::Char('r') => self.select_sort_order(SortOrder::Rate),
             Key::Char('n') => self.select_sort_order(SortOrder::Name),
@@ -140,7 +140,7 @@ impl WatchApp {
             Key::Char('/') => self.input_mode = InputMode::Filter,
             Key::Char('f') => self.input_mode = InputMode::Find,
             Key::Char('p' | ' ') => self.is_paused = !self.is_paused,
-            Key::Char('z') => self.hide_zero = !self.hide_zero,
+            Key::Char('z') => self.hide_zero_total_and_rate = !self.hide_zero_total_and_rate,
             Key::Char('d') => self.hide_dormant = !self.hide_dormant,
             Key::Char('+' | '=') => self.step_interval(true),
             Key::Char('-') => self.step_interval(false),
@@ -189,7 +189,7 @@ impl WatchApp {
         self.sort_order = sort;
     }
 
-    fn clear_filter_and_cursor(&mut self) {
+    fn clear_texts_and_cursor(&mut self) {
         self.filter_text.clear();
         self.search_text.clear();
         self.selected_instance_number = None;
@@ -266,7 +266,8 @@ impl WatchApp {
             .filter(|n| {
                 let row = &rows[*n];
                 let idle = row.total == 0 && row.rate_per_second.unwrap_or(0.0) == 0.0;
-                let hidden = self.hide_zero && idle || self.hide_dormant && !row.is_live;
+                let hidden =
+                    self.hide_zero_total_and_rate && idle || self.hide_dormant && !row.is_live;
                 !hidden && row.name.to_lowercase().contains(&filter)
             })
             .collect();

@@ -42,7 +42,7 @@ pub fn instance_detail_lines(
     };
     lines.push(Line::from(format!(
         "{rate} per second{since}, {} in total",
-        row.value_unit.format_value(row.total)
+        row.value_unit.format_exact_or_scaled(row.total)
     )));
     lines.push(Line::default());
     if !row.bucket_changes.is_empty() {
@@ -65,12 +65,12 @@ fn add_cpu_lines(
     lines.push(bold_title_line(format!("{:>8}  {heading}", "CPU")));
     let cells: Vec<(String, String, i64)> = cpus
         .iter()
-        .zip(&row.interval_values_per_cpu)
+        .zip(&row.changes_or_levels_per_cpu)
         .map(|((cpu, on), value)| {
             let off = if *on { "" } else { " off" };
             (
                 format!("{cpu}{off}"),
-                row.value_unit.format_value(*value),
+                row.value_unit.format_exact_or_scaled(*value),
                 *value,
             )
         })
@@ -80,7 +80,7 @@ fn add_cpu_lines(
     const MAX_CPUS_WITH_BARS: usize = 16;
     if cells.len() <= MAX_CPUS_WITH_BARS {
         let max = row
-            .interval_values_per_cpu
+            .changes_or_levels_per_cpu
             .iter()
             .map(|v| v.unsigned_abs())
             .max();

@@ -55,7 +55,7 @@ fn print_frame_table(frame: &IntervalFrame, lines: usize, out: &mut Out) -> Resu
     if frame.was_reloaded {
         head.push_str("  module reloaded");
     }
-    if !frame.is_consistent {
+    if !frame.is_consistent_per_cpu {
         head.push_str("  not consistent: a CPU was always updating");
     }
     writeln!(out, "{}", out.paint(TextStyle::Dim, &head))?;
@@ -76,7 +76,7 @@ fn print_frame_table(frame: &IntervalFrame, lines: usize, out: &mut Out) -> Resu
             row.name.clone(),
             row.rate_per_second
                 .map_or("-".into(), |rate| row.value_unit.format_scaled_amount(rate)),
-            row.value_unit.format_value(row.total),
+            row.value_unit.format_exact_or_scaled(row.total),
             note.to_owned(),
         ];
         table.add_row(cells, style);

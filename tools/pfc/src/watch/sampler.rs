@@ -18,11 +18,11 @@ pub struct IntervalFrame {
     pub realtime_ns: u64,
     /// Measured length of the interval in seconds; 0 in the empty frame before the first snapshot.
     pub interval_seconds: f64,
-    /// The numbers of the CPUs, in the order of [`InstanceRow::interval_values_per_cpu`], each with
-    /// `true` if the CPU is online.
+    /// The numbers of the CPUs, in the order of [`InstanceRow::changes_or_levels_per_cpu`], each
+    /// with `true` if the CPU is online.
     pub cpus: Vec<(u32, bool)>,
     /// True if, for each CPU, the values were read at a time when the CPU did not update a counter.
-    pub is_consistent: bool,
+    pub is_consistent_per_cpu: bool,
     /// True if the boot id of the counters has changed since the last frame.
     pub was_reloaded: bool,
     pub rows: Vec<InstanceRow>,
@@ -48,7 +48,7 @@ pub struct InstanceRow {
     pub rate_per_second: Option<f64>,
     pub total: i64,
     /// The change on each CPU in the interval; for gauges and peaks, the value on each CPU.
-    pub interval_values_per_cpu: Vec<i64>,
+    pub changes_or_levels_per_cpu: Vec<i64>,
     /// The change of each bucket in the interval. The vector is empty if the instance is not a
     /// histogram.
     pub bucket_changes: Vec<i64>,
@@ -57,8 +57,8 @@ pub struct InstanceRow {
 impl InstanceRow {
     fn new(change: &Change<'_>) -> Self {
         let instance = change.instance();
-        let level = matches!(instance.kind, Kind::Gauge | Kind::Peak);
-        let interval_values_per_cpu = if level {
+        let level = matches!(instance.effective_kind, Kind::Gauge | Kind::Peak);
+        let changes_or_levels_per_cpu = if level {
             change.after().per_cpu().map(|(_, s)| s[0]).collect()
         } else {
             change.per_cpu().into_iter().map(|(_, v)| v).collect()
@@ -67,7 +67,7 @@ impl InstanceRow {
             number: instance.number,
             name: instance.name.clone(),
             help: instance.help.clone(),
-            kind: instance.kind,
+            kind: instance.effective_kind,
             kind_name: instance.kind_name(),
             value_unit: ScaledUnit::of_instance_value(instance),
             descriptor_unit: ScaledUnit::of_instance_descriptor(instance),
@@ -76,8 +76,8 @@ impl InstanceRow {
             change_start: change.delta_start(),
             rate_per_second: change.rate(),
             total: change.after().total(),
-            interval_values_per_cpu,
-            bucket_changes: match instance.is_histogram() {
+            changes_or_levels_per_cpu,
+            bucket_changes: match instance.has_log2_buckets() {
                 true => change.combined_deltas(),
                 false => Vec::new(),
             },
@@ -141,7 +141,7 @@ impl CounterSampler {
                 .iter()
                 .map(|cpu| (*cpu, now.online_cpus().contains(cpu)))
                 .collect(),
-            is_consistent: now.stamp().consistent,
+            is_consistent_per_cpu: now.stamp().consistent,
             was_reloaded: reloaded,
             rows: now
                 .changes_since(&self.last_snapshot)

@@ -28,7 +28,7 @@ impl TestScreen {
         for name in names {
             fake.add_counter(name).expect("room");
         }
-        let pattern = InstancePattern::all().include_dormant(true);
+        let pattern = InstancePattern::all_live().include_dormant(true);
         let sampler = CounterSampler::open(path.as_ref(), pattern).expect("a good file");
         Self {
             fake,
@@ -40,7 +40,7 @@ impl TestScreen {
 
     fn add_to_counter(&self, name: &str, cpu: u32, delta: i64) {
         let n = self.fake.find(name).expect("known");
-        self.fake.cpu(cpu).adjust(n, delta);
+        self.fake.cpu(cpu).adjust_if_live(n, delta);
     }
 
     fn take_frame(&mut self) -> &mut Self {

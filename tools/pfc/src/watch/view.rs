@@ -131,7 +131,7 @@ fn heading_line(app: &WatchApp, width: usize, theme: Theme) -> Line<'static> {
         "  PAUSED "
     } else if frame.was_reloaded {
         "  module reloaded "
-    } else if !frame.is_consistent {
+    } else if !frame.is_consistent_per_cpu {
         "  not consistent "
     } else {
         ""
@@ -235,7 +235,7 @@ fn instance_row_line(
         name = columns.name_cells,
     );
     let online: Vec<bool> = app.frame.cpus.iter().map(|(_, on)| *on).collect();
-    let width = fit_cpu_bars(row.interval_values_per_cpu.len(), columns.bar_cells);
+    let width = fit_cpu_bars(row.changes_or_levels_per_cpu.len(), columns.bar_cells);
     let bar_style = if row.is_live {
         theme.bar_style()
     } else {
@@ -244,7 +244,7 @@ fn instance_row_line(
     let line = Line::from(vec![
         Span::styled(text, style),
         Span::styled(
-            draw_cpu_bars(&row.interval_values_per_cpu, &online, width),
+            draw_cpu_bars(&row.changes_or_levels_per_cpu, &online, width),
             bar_style,
         ),
     ]);
@@ -266,7 +266,7 @@ fn instance_row_line(
 /// Formats the total of a row. The total of a row is exact if the exact number fits into the
 /// column, and otherwise rounded.
 fn format_row_total(row: &InstanceRow) -> String {
-    let exact = row.value_unit.format_value(row.total);
+    let exact = row.value_unit.format_exact_or_scaled(row.total);
     if exact.len() <= TOTAL_COLUMN_CELLS {
         exact
     } else {

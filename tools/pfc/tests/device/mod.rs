@@ -45,14 +45,14 @@ impl Device {
         this.add("syscalls/getpid", Kind::Counter, Unit::Events, 0, 1);
         let deleted = this.add("block/sdb/reads", Kind::Counter, Unit::Events, 0, 1);
         let (zero, one) = (this.fake.cpu(0), this.fake.cpu(1));
-        zero.adjust(switches, 40);
-        one.adjust(switches, 2);
-        zero.adjust(bytes, 3 << 20);
-        zero.adjust(time, 1_500_000_000);
-        one.adjust(peak, 12_345);
-        zero.add(latency + 3, 5);
-        one.add(latency + 7, 1);
-        zero.adjust(deleted, 9);
+        zero.adjust_if_live(switches, 40);
+        one.adjust_if_live(switches, 2);
+        zero.adjust_if_live(bytes, 3 << 20);
+        zero.adjust_if_live(time, 1_500_000_000);
+        one.adjust_if_live(peak, 12_345);
+        zero.add_without_seqflag(latency + 3, 5);
+        one.add_without_seqflag(latency + 7, 1);
+        zero.adjust_if_live(deleted, 9);
         this.fake.del(deleted).expect("live");
         this
     }

@@ -61,7 +61,7 @@ impl MetricValueSource {
     /// Returns the values of the metric, in the order of its indom.
     pub fn read_values(&self, snapshot: &Snapshot) -> Vec<u64> {
         let stamp = snapshot.stamp();
-        let reading = snapshot.reading(self.instance_number);
+        let reading = snapshot.reading_by_number(self.instance_number);
         let values: Vec<i64> = match (self.kind, reading) {
             (MetricValueKind::Time, _) => return vec![stamp.realtime_ns],
             (MetricValueKind::Generation, _) => return vec![stamp.generation],
@@ -114,7 +114,7 @@ pub fn plan_mmv_files(name: &str, snapshot: &Snapshot, sum: bool) -> Vec<MmvFile
         // values of several CPUs.
         let instances = snapshot.selection().instances();
         for instance in instances.filter(|i| i.unknown_kind.is_none()) {
-            let is_histogram = instance.kind == Kind::Histogram;
+            let is_histogram = instance.effective_kind == Kind::Histogram;
             let indom = match kind {
                 MetricValueKind::PerCpu if sum || is_histogram => continue,
                 MetricValueKind::PerCpu => Some(cpus.clone()),
@@ -164,7 +164,7 @@ impl MmvFileLayout {
             }
         });
         // The value of a histogram's bucket is a count, independent of the histogram's unit.
-        let is_histogram = instance.kind == Kind::Histogram;
+        let is_histogram = instance.effective_kind == Kind::Histogram;
         let known_units = match is_histogram {
             true => convert_to_pcp_units(Unit::Events, 0),
             false => convert_to_pcp_units(instance.unit, instance.exponent),
@@ -173,7 +173,7 @@ impl MmvFileLayout {
         self.contents.metrics.push(Metric {
             item_number: instance.number % ITEMS_PER_CLUSTER,
             name,
-            semantics: match instance.kind {
+            semantics: match instance.effective_kind {
                 Kind::Counter | Kind::Time | Kind::Histogram => MetricSemantics::Counter,
                 Kind::Gauge | Kind::Peak => MetricSemantics::Instant,
             },

@@ -136,7 +136,7 @@ mod tests {
             number: 7,
             name: name.to_owned(),
             help: String::new(),
-            kind: Kind::Counter,
+            effective_kind: Kind::Counter,
             unknown_kind: None,
             unit: Unit::Events,
             exponent: 0,

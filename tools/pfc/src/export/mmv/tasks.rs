@@ -202,7 +202,8 @@ mod tests {
     #[test]
     fn pfc_mmv_counts_living_lost_and_refused_tasks() {
         let directory = tempfile::tempdir().expect("a directory");
-        let mut exporter = MmvExporter::open(directory.path(), "pc", true).expect("it is empty");
+        let mut exporter = MmvExporter::new_without_stale_files(directory.path(), "pc", true)
+            .expect("it is empty");
         let mut tasks = TaskScrape::default();
         let task = |pid, flags| Task {
             pid,

@@ -122,7 +122,7 @@ impl<'a> CppNameParser<'a> {
 
     /// Reads an optional decimal number, and then `_`. Returns 0 if the number is missing,
     /// otherwise the number plus 1.
-    pub fn read_sequence_number(&mut self) -> Option<usize> {
+    pub fn read_index_before_underscore(&mut self) -> Option<usize> {
         let number = match self.peek_byte().is_ascii_digit() {
             true => self.read_number()?.checked_add(1)?,
             false => 0,
@@ -378,7 +378,7 @@ impl<'a> CppNameParser<'a> {
             self.skip_discriminator();
         } else {
             if self.skip_prefix("d") {
-                let number = self.read_sequence_number()?.saturating_add(1);
+                let number = self.read_index_before_underscore()?.saturating_add(1);
                 default_argument = format!("{{default arg#{number}}}::");
             }
             name = self.read_name(of_function)?;
@@ -421,7 +421,7 @@ impl<'a> CppNameParser<'a> {
             (b'U', b'l') => self.read_lambda()?,
             (b'U', b't') => {
                 self.position += 2;
-                let number = self.read_sequence_number()?.saturating_add(1);
+                let number = self.read_index_before_underscore()?.saturating_add(1);
                 let text = format!("{{unnamed type#{number}}}");
                 NameComponent {
                     text_without_abi_tags: text.clone(),
@@ -493,7 +493,10 @@ impl<'a> CppNameParser<'a> {
         self.skip_constraint()?;
         self.lambda_depth -= 1;
         self.expect_text("E")?;
-        let number = self.read_sequence_number()?.saturating_add(1).to_string();
+        let number = self
+            .read_index_before_underscore()?
+            .saturating_add(1)
+            .to_string();
         let parts = ["{lambda(", &parameters, ")#", &number, "}"];
         let text = self.limits.join(&parts)?;
         Some(NameComponent {

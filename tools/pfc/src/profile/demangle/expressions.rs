@@ -272,10 +272,10 @@ impl CppNameParser<'_> {
 
     /// Reads a literal: either a value with its type, or the name of an object or function.
     pub fn read_literal(&mut self) -> Option<String> {
-        self.read_nested_part(Self::read_literal_of_any_type)
+        self.read_nested_part(Self::read_literal_of_any_form)
     }
 
-    fn read_literal_of_any_type(&mut self) -> Option<String> {
+    fn read_literal_of_any_form(&mut self) -> Option<String> {
         self.expect_text("L")?;
         if self.skip_prefix("_Z") || self.skip_prefix("Z") {
             let name = self.read_encoding(true)?;
@@ -318,7 +318,7 @@ impl CppNameParser<'_> {
             self.expect_text("fp")?;
         }
         self.read_qualifiers();
-        let number = self.read_sequence_number()? + 1;
+        let number = self.read_index_before_underscore()? + 1;
         Some(format!("{{parm#{number}}}"))
     }
 

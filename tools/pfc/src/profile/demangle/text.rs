@@ -32,7 +32,7 @@ pub struct TwoPartText {
     /// the same name as the last component of the class's name.
     pub last_component: Rc<str>,
     /// If the type refers to a parameter pack, the position of the type in the mangled name.
-    pub pack_type_position: Option<usize>,
+    pub pack_type_mangled_position: Option<usize>,
 }
 
 impl TwoPartText {
@@ -142,7 +142,7 @@ impl DemanglingLimits {
     /// Returns a type with a qualifier, such as `const`.
     pub fn qualify_type(&mut self, of: &TwoPartText, qualifier: &str) -> Option<TwoPartText> {
         let mut text = of.clone();
-        text.pack_type_position = None;
+        text.pack_type_mangled_position = None;
         let end = if of.shape == TypeShape::Function {
             &mut text.right
         } else {

@@ -84,7 +84,7 @@ impl CppNameParser<'_> {
         let (mut text, is_substitutable) =
             self.read_nested_part(Self::read_type_and_substitutability)?;
         if self.pack_length.is_some() && self.pack_index.is_none() {
-            text.pack_type_position = Some(start);
+            text.pack_type_mangled_position = Some(start);
         }
         self.pack_length = self.pack_length.max(pack_length);
         if is_substitutable {
@@ -372,9 +372,9 @@ impl CppNameParser<'_> {
     pub fn read_template_parameter(&mut self) -> Option<TwoPartText> {
         self.expect_text("T")?;
         if self.skip_prefix("L") {
-            self.read_sequence_number()?;
+            self.read_index_before_underscore()?;
         }
-        let number = self.read_sequence_number()?;
+        let number = self.read_index_before_underscore()?;
         if self.lambda_depth > 0 {
             return Some(TwoPartText::plain(&format!("auto:{}", number + 1)));
         }
@@ -435,7 +435,7 @@ impl CppNameParser<'_> {
             index = index.checked_add(1)?;
         }
         let text = self.substitutions.get(index)?.clone();
-        match (text.pack_type_position, self.pack_index) {
+        match (text.pack_type_mangled_position, self.pack_index) {
             (Some(at), Some(_)) => {
                 // The type refers to a parameter pack: read it again for the current element.
                 let (end, known) = (self.position, self.substitutions.len());

@@ -7,7 +7,7 @@ use std::io;
 
 use super::SamplingContexts;
 use crate::data::SampleId;
-use crate::hotplug::{is_cpu_online, MonitoredCpus, MonitoringGap};
+use crate::hotplug::{cpu_may_be_online, MonitoredCpus, MonitoringGap};
 
 impl SamplingContexts {
     /// Attaches a context to each of the CPUs. A CPU that goes offline is sampled again when it
@@ -21,7 +21,7 @@ impl SamplingContexts {
         let mut monitored = MonitoredCpus::new(cpus, samples_all);
         for cpu in cpus {
             match self.attach_context(*cpu) {
-                Err(_) if !is_cpu_online(*cpu) => monitored.mark_detached(*cpu),
+                Err(_) if !cpu_may_be_online(*cpu) => monitored.mark_detached(*cpu),
                 done => done.map_err(|e| (*cpu, e))?,
             }
         }
@@ -51,7 +51,7 @@ impl SamplingContexts {
                 // online CPUs tries again to attach a context to the CPU.
                 Err(error) => {
                     self.contexts_by_target.remove(&cpu);
-                    if is_cpu_online(cpu) {
+                    if cpu_may_be_online(cpu) {
                         self.restart_errors_by_cpu.insert(cpu, error);
                     }
                 }
@@ -64,7 +64,7 @@ impl SamplingContexts {
     fn resume_sampling_on_cpu(&mut self, cpu: u32) -> io::Result<()> {
         if let Some(events) = &self.perf_task_events {
             if events.lacks_event_on(cpu) {
-                self.reopen_events_on_cpus(&[cpu]);
+                self.restart_tracking_on_cpus(&[cpu]);
             }
         }
         self.attach_context(cpu)?;

@@ -82,7 +82,7 @@ impl FollowedThreadHandler for SamplingContexts {
 
     fn on_thread_exited(&mut self, thread: u32) -> io::Result<()> {
         if let Some(live) = self.contexts_by_target.get_mut(&thread) {
-            let causes = live.read_end_causes(self.config.scope);
+            let causes = live.take_end_causes(self.config.scope);
             self.incomplete_targets.add(thread, causes);
             // A flight recorder keeps the context of the exited thread, so that the next file also
             // has the thread's last samples.

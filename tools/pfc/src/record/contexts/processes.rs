@@ -23,7 +23,7 @@ impl SamplingContexts {
         // All records from /proc get a time before the perf events are opened. If a process changes
         // while /proc is read, the kernel's record of the change is later and has precedence.
         let time = monotonic_now_ns();
-        let processes = threads.map(read_process_ids_of_threads);
+        let processes = threads.map(read_distinct_pids_of_threads);
         self.open_perf_task_events(processes.as_deref());
         self.record_existing_processes(
             processes.unwrap_or_else(|| list_numeric_entries("/proc")),
@@ -45,7 +45,9 @@ impl SamplingContexts {
     pub(super) fn open_perf_task_events(&mut self, processes: Option<&[u32]>) -> bool {
         let events = match processes {
             None => PerfTaskEvents::open_for_all_tasks(),
-            Some(processes) => PerfTaskEvents::open_for_threads(|| list_threads(processes)),
+            Some(processes) => {
+                PerfTaskEvents::open_for_threads_or_all_tasks(|| list_threads(processes))
+            }
         };
         let scope = self.config.scope;
         let error = events.as_ref().err();
@@ -71,14 +73,14 @@ impl SamplingContexts {
     pub(super) fn open_events_on_newly_online_cpus(&mut self) {
         if let Some(events) = &mut self.perf_task_events {
             let cpus = events.find_cpus_needing_events();
-            self.reopen_events_on_cpus(&cpus);
+            self.restart_tracking_on_cpus(&cpus);
         }
     }
 
     /// Opens perf events on CPUs that have come online, and reads all names and mappings from
     /// /proc. Changes of processes that ran on such a CPU before the events were open have left no
     /// records.
-    pub(super) fn reopen_events_on_cpus(&mut self, cpus: &[u32]) {
+    pub(super) fn restart_tracking_on_cpus(&mut self, cpus: &[u32]) {
         if cpus.is_empty() {
             return;
         }
@@ -89,7 +91,7 @@ impl SamplingContexts {
             Scope::System => list_numeric_entries("/proc"),
             Scope::Thread => {
                 let threads: Vec<u32> = self.contexts_by_target.keys().copied().collect();
-                read_process_ids_of_threads(&threads)
+                read_distinct_pids_of_threads(&threads)
             }
         };
         if let Some(events) = &mut self.perf_task_events {
@@ -106,11 +108,11 @@ impl SamplingContexts {
         let mut problems: Vec<String> = self.unopened_events_problem.iter().cloned().collect();
         let consequence = MISSING_PROCESS_RECORDS_CONSEQUENCE;
         if let Some(events) = &self.perf_task_events {
-            if let lost @ 1.. = events.nr_lost_records() {
+            if let lost @ 1.. = events.nr_lost_in_output() {
                 problems.push(describe_lost_process_records(lost));
             }
             for (cpu, error) in &events.reopen_errors_by_cpu {
-                let advice = limits::advice_on_limit_error(error);
+                let advice = limits::advice_on_resource_error(error);
                 problems.push(format!("perf events cannot be opened on CPU {cpu}, which has come online: {error}: {consequence}{advice}"));
             }
         }
@@ -133,13 +135,13 @@ fn describe_unopened_events(error: &io::Error, scope: Scope) -> Option<String> {
     };
     let advice = match errno {
         Some(libc::EACCES | libc::EPERM) => "; perf_event_open(2) needs CAP_PERFMON, or a sysctl kernel.perf_event_paranoid of 0 or less; a container may forbid it".to_owned(),
-        _ => limits::advice_on_limit_error(error),
+        _ => limits::advice_on_resource_error(error),
     };
     Some(format!("names are read from /proc, because perf events cannot be opened: {error}{consequence}{advice}"))
 }
 
 /// Returns the process IDs of the given threads, without duplicates.
-fn read_process_ids_of_threads(threads: &[u32]) -> Vec<u32> {
+fn read_distinct_pids_of_threads(threads: &[u32]) -> Vec<u32> {
     let mut processes: Vec<u32> = threads
         .iter()
         .map(|t| read_process_id_of_thread(*t))

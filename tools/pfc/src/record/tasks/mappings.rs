@@ -58,8 +58,8 @@ impl ProcessRecorder {
         let Some(process) = self.processes.get_mut(&pid) else {
             return;
         };
-        let (start_time, last_read) = (process.start_time_ns, process.last_mappings_read);
-        let last_read_at = last_read.map_or(start_time, |(at, _)| at);
+        let (known_since, last_read) = (process.known_since_ns, process.last_mappings_read);
+        let last_read_at = last_read.map_or(known_since, |(at, _)| at);
         for mut region in text_file::split_byte_lines(maps).filter_map(parse_executable_mapping) {
             let known = process.regions_by_start.get(&region.start);
             if known.is_some_and(|known| has_same_file_and_range(known, &region)) {
@@ -98,7 +98,7 @@ impl ProcessRecorder {
                 );
             }
             let since = match others.is_empty() {
-                true => start_time,
+                true => known_since,
                 false => time,
             };
             self.records.encode_mmap2(
