@@ -138,9 +138,10 @@ is_in_poll() {
 has_open() { ls -l "/proc/$1/fd" 2>/dev/null | grep -q -- "$2"; }
 
 # wait_started PID: waits until a pfc that samples waits for samples, and handles SIGINT.
-wait_started() {
-	within 300 is_in_poll "$1" && has_open "$1" /dev/perfmon && catches_int "$1"
-}
+wait_started() { within 300 has_started "$1"; }
+# pfc also blocks in poll() while modprobe runs, which is before pfc opens /dev/perfmon. So poll()
+# must be checked last.
+has_started() { catches_int "$1" && has_open "$1" /dev/perfmon && is_in_poll "$1"; }
 
 # Removes perfcounters.ko and the modules that use it, which a test that was killed may have left.
 unload_modules() { unload_with_users perfcounters; }

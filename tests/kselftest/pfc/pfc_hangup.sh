@@ -99,7 +99,7 @@ test_record_nohup() {
 	rm -f r
 	(trap '' HUP; exec pfc record -p $victim -e task-clock -F 1000 -o r) >words 2>&1 &
 	command=$!
-	within 100 catches_int $command && within 100 has_open $command /dev/perfmon
+	wait_started $command
 	kill -HUP $command
 	run_for $victim $nap
 	! has_ended $command || { cat words; return 1; }

@@ -34,13 +34,13 @@ has_contexts() { # PID NUMBER
 lacks_contexts() { # PID NUMBER
 	[ "$(nr_contexts "$1")" -lt "$2" ]
 }
-# Starts pfc in the background, and waits until pfc has NUMBER contexts.
+# Starts pfc in the background, and waits until pfc monitors with NUMBER contexts.
 start() { # NUMBER ARGUMENT...
 	local number=$1
 	shift
 	pfc "$@" >said_by_pfc 2>&1 &
 	pid=$!
-	within 60 has_contexts $pid "$number" && within 60 catches_int $pid
+	wait_started $pid && within 60 has_contexts $pid "$number"
 }
 # Takes CPU 1 offline and online, and waits until pfc has as many contexts as before. Fails if pfc
 # has ended.
@@ -57,13 +57,13 @@ cycle() { # NUMBER
 	within 60 has_contexts $pid "$1"
 }
 # pm_test "processors" takes all CPUs but CPU 0 offline, waits, and takes them online again. In make
-# test the kernel does not wait: no process runs during the wait, so pfc cannot notice it.
-suspend_cpus() { # NUMBER
+# test the kernel does not wait: no process runs during the wait, so pfc cannot notice it. pfc
+# attaches a new context to CPU 1 only after suspend_cpus has returned.
+suspend_cpus() {
 	echo ${LONG:-0} >/sys/module/suspend/parameters/pm_test_delay
 	echo processors >/sys/power/pm_test
 	echo mem >/sys/power/state
 	echo none >/sys/power/pm_test
-	within 60 has_contexts $pid "$1"
 }
 # The function that makes the gap in which CPU 1 is offline: cycle or suspend_cpus.
 gap=cycle
@@ -103,6 +103,9 @@ test_stat_json() {
 	cat counts
 	grep '"event":"not-counted:cpu1"' counts | grep -q '"unit":"msec"'
 }
+# has_whole_interval_after LINES: succeeds if pfc stat -I has written an interval without a mark. The
+# first LINES lines of the file and the three lines after them are ignored.
+has_whole_interval_after() { tail -n +$(($1 + 4)) counts | grep -q 'page-faults,[0-9]*,100.00,[^,]*,[^,]*$'; }
 # pfc stat -I must mark only the intervals in which CPU 1 was offline. pfc runs on CPU 1 while it
 # reads the counts of CPU 1. With an interval of 10 ms, some reads come after the kernel has moved
 # pfc away from CPU 1 and before the context of CPU 1 ends.
@@ -110,9 +113,7 @@ test_stat_interval() {
 	rm -f counts
 	start 2 stat -a -I 10 -x, -o counts -e page-faults || return 1
 	cycle 2 || return 1
-	grep -c . counts >lines
-	has_whole_interval() { tail -n +$(($(cat lines) + 4)) counts | grep -q 'page-faults,[0-9]*,100.00,[^,]*,[^,]*$'; }
-	within 60 has_whole_interval
+	within 60 has_whole_interval_after "$(grep -c . counts)"
 	rc=$?
 	stop || return 1
 	cat counts
@@ -135,10 +136,20 @@ test_stat_new_cpu() {
 nr_on_cpu1() {
 	pfc script --json -i x | grep '"cpu":1,' | grep -c pfc_follow
 }
+# Runs the program on CPU 1. Succeeds if the recording x, or the tables of pfc top, have samples of
+# the program.
+is_recorded() {
+	taskset -c 1 $program calls 1000000
+	[ "$(nr_on_cpu1)" -ge 10 ]
+}
+is_in_table() {
+	taskset -c 1 $program calls 1000000
+	grep -q pfc_follow said_by_pfc
+}
 test_record() { # OPTIONS NUMBER
 	start $2 record $1 -F 500 -e cpu-clock -o x || return 1
 	$gap $2 || return 1
-	taskset -c 1 $program calls 20000000
+	within 60 is_recorded
 	stop || return 1
 	pfc report -i x >table
 	head -n 8 table
@@ -149,10 +160,8 @@ test_record() { # OPTIONS NUMBER
 test_top() {
 	start 2 top --plain -I 200 -F 500 -e cpu-clock || return 1
 	$gap 2 || return 1
-	taskset -c 1 $program calls 20000000 &
-	within 60 grep -q pfc_follow said_by_pfc
+	within 60 is_in_table
 	rc=$?
-	wait $!
 	stop || return 1
 	[ $rc = 0 ] && grep -q "^# .*, CPU 1 offline for [0-9.]* s$" said_by_pfc
 }
@@ -224,12 +233,16 @@ test_exec_after_gap_with_few_files() (
 	test_exec_after_gap -p
 )
 test_suspend() {
-	start 2 stat -a -x, -o counts -e page-faults || return 1
-	suspend_cpus 2
+	rm -f counts
+	start 2 stat -a -I 50 -x, -o counts -e page-faults || return 1
+	suspend_cpus
+	within 60 has_whole_interval_after "$(grep -c . counts)"
+	rc=$?
 	fault
 	stop || return 1
 	cat counts
-	is_least "$(value_of page-faults counts)" 2000 && [ -n "$(value_of not-counted:cpu1 counts)" ]
+	[ $rc = 0 ] && grep -q ",msec,not-counted:cpu1," counts &&
+		is_least "$(awk -F, '$4 == "page-faults" { n += $2 } END { print n }' counts)" 2000
 }
 
 unload_modules
@@ -259,7 +272,7 @@ if_long check "9.6 pfc top: CPUs are sampled again after suspend, and the title 
 check "9.6 pfc stat -a: status 2 if a CPU that was offline cannot be counted again" test_taken count stat -a -o counts -e page-faults
 if_long check "9.6 pfc record -a: status 2 if a CPU that was offline cannot be sampled again" test_taken sample record -a -F 500 -e cpu-clock -o x
 rm -rf $dir
-rm -f counts lines said_by_pfc taken x table last_words
+rm -f counts said_by_pfc taken x table last_words
 end_few_symbols
 unload_modules
 exit $failed

@@ -131,12 +131,27 @@ test_exec_in_shell() {
 	run_pfc record -a -F 1000 -o x -- sh -c "$a spin $ms; exec $b spin $ms" || return 1
 	has_both_programs x
 }
+# wait_named NS: waits until the command of pfc has used NS nanoseconds of CPU time. Then waits until
+# pfc has used 50 ms of CPU time, in which it reads the names of the command, even on a busy host.
+wait_named() {
+	within 60 command_has_cpu_ns "$1" && run_for $recorder 50
+}
+command_has_cpu_ns() { # NS
+	local command
+	read -r command _ <"/proc/$recorder/task/$recorder/children"
+	has_cpu_ns "$command" "$1"
+}
 # Without perf_event_open(), one message must report the error, and for how long names may be wrong.
 test_exec_on_cpus_without_perf() {
 	via=refuse_perf
-	run_pfc record -a -F 1000 -o x -- $a spin 200 exec $b spin 300 2>said_by_pfc
-	rc=$?
+	rm -f $dir/go $dir/more
+	exec_pfc record -a -F 1000 -o x -- $a spin 200 until $dir/go exec $b spin 300 until $dir/more 2>said_by_pfc &
+	recorder=$!
 	via=""
+	wait_named 200000000 && touch $dir/go && wait_named 500000000
+	touch $dir/go $dir/more
+	wait $recorder
+	rc=$?
 	cat said_by_pfc
 	[ $rc = 0 ] && has_both_programs x &&
 		[ "$(grep -c "^pfc: names are read from /proc, .*Permission denied.* up to 100 ms .*CAP_PERFMON" said_by_pfc)" = 1 ]
@@ -318,7 +333,7 @@ test_unprivileged() {
 test_lost_records() {
 	pfc record -a -F 100 -e cpu-clock -o x 2>said_by_pfc &
 	recorder=$!
-	within 60 catches_int $recorder
+	wait_started $recorder || { cat said_by_pfc; kill -9 $recorder; return 1; }
 	kill -STOP $recorder
 	taskset 1 sh -c 'n=0; while [ $n -lt 2500 ]; do $0 spin 0; n=$((n + 1)); done' $a
 	# SIGINT is pending when pfc continues, so the kernel may write no LOST record before pfc ends.

@@ -42,7 +42,7 @@ test_own_link() {
 begin_record() { # FILE PROCESS
 	pfc record -p $2 -e task-clock -F 1000 -o $1 2>words.$2 &
 	recorder=$!
-	within 60 catches_int $recorder && within 60 has_open $recorder /dev/perfmon && run_for $2 $nap
+	wait_started $recorder && run_for $2 $nap
 }
 end_record() { # RECORDER PROCESS
 	interrupt $1
@@ -73,7 +73,7 @@ test_file_appears() {
 	sleeper=$!
 	pfc record -p $sleeper -e task-clock -F 200 -o r 2>words.$sleeper &
 	recorder=$!
-	within 60 is_in_poll $recorder && has_open $recorder /dev/perfmon || return 1
+	wait_started $recorder || return 1
 	echo precious >r
 	end_record $recorder $sleeper
 	rc=$?

@@ -175,7 +175,7 @@ test_until_interrupted() {
 	run_victim sleep 100
 	pfc stat -x, -o all -e instructions:u -p $victim &
 	stat=$!
-	within 60 catches_int $stat
+	wait_started $stat
 	interrupt $stat
 	rc=$?
 	kill $victim

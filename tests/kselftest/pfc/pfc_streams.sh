@@ -60,7 +60,7 @@ test_record_closed_pipe() {
 	recorder=$!
 	cat <pipe >log &
 	reader=$!
-	within 100 catches_int $recorder && within 100 has_open $recorder /dev/perfmon && run_for $victim $nap
+	wait_started $recorder && run_for $victim $nap
 	kill_and_wait $reader
 	interrupt $recorder
 	rc=$?
@@ -74,7 +74,7 @@ test_record_switch() {
 	rm -f r.*
 	pfc record -p $victim -e task-clock -F 1000 --switch-output -o r 2>/dev/full &
 	recorder=$!
-	within 100 catches_int $recorder && within 300 has_files 1
+	wait_started $recorder && within 300 has_files 1
 	kill -USR2 $recorder
 	within 300 has_files 2
 	interrupt $recorder

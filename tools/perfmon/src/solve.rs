@@ -121,7 +121,6 @@ impl<'a> EventPmdMatching<'a> {
                 };
                 let other = self.pmds_in_use_by_set[usize::from(set)][at].1;
                 self.pmds_in_use_by_set[usize::from(set)][at].1 = event;
-                self.unassign_displaced_event(other, set, *pmd);
                 if self.assign_pmd_to_event(other, tried) {
                     return true;
                 }
@@ -131,14 +130,6 @@ impl<'a> EventPmdMatching<'a> {
             }
         }
         false
-    }
-
-    /// Removes an event, which another event has displaced from `pmd` in `set`, from all other sets
-    /// and PMDs. After the removal, the caller assigns the removed event to another PMD.
-    fn unassign_displaced_event(&mut self, event: usize, set: u16, pmd: u16) {
-        for (n, in_use) in self.pmds_in_use_by_set.iter_mut().enumerate() {
-            in_use.retain(|(p, e)| *e != event || (n == usize::from(set) && *p == pmd));
-        }
     }
 
     /// Returns the assignment without the sets that have no event.

@@ -47,7 +47,7 @@ fn missing_event_messages(totals: &ReadTotals, info: &TraceInfo) -> Vec<String> 
         (totals.impossible_times,
             "events had impossible times; they have the time of the event before"),
         (info.nr_unread_processes_dropped, "ended processes were dropped before they were read, because there were too many"),
-        (info.nr_setup_failures, "buffers could not be allocated; their events are lost, and are not in the lost count"),
+        (info.nr_setup_failures, "buffers, markers or processes could not be set up; their events are missing, and are not in the lost count"),
         (info.nr_untraceable_processes, "processes have changed privileges or owner, or --wait may not stop them (kernel.yama.ptrace_scope); their events, if any, are missing"),
     ];
     let counted = lines.iter().filter(|(count, _)| *count > 0);
