@@ -39,8 +39,8 @@ pub(crate) fn set_cpu_kind(cpu: u32, kind: &CpuKind) {
     unsafe { helpers::pfm_set_cpu_kind(cpu, kind) }
 }
 
-/// Returns the number of the PMU reservation (`reservation::RESERVATIONS`) during which this CPU's
-/// registers were last reset. Called with interrupts off.
+/// Returns the number of the PMU reservation (`reservation::NR_RESERVATIONS`) during which this
+/// CPU's registers were last reset. Called with interrupts off.
 #[inline]
 pub(crate) fn reservation_of_last_reset() -> u64 {
     let taken;

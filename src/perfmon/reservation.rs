@@ -53,9 +53,9 @@ impl PmuReservation {
         })?;
         let overflows = nmi::OverflowHandling::new(&nmi_registers(&registers));
         *RESERVED_PMU_REGISTERS.lock() = Some(registers.clone());
-        // Relaxed: the lock of a context orders this increment before the load of `RESERVATIONS` in
-        // reset_pmu_once().
-        RESERVATIONS.fetch_add(1, Relaxed);
+        // Relaxed: the lock of a context orders this increment before the load of `NR_RESERVATIONS`
+        // in reset_pmu_once().
+        NR_RESERVATIONS.fetch_add(1, Relaxed);
         let widths = registers.hardware_counters().map(|r| u32::from(r.width));
         Ok(Self {
             _wrap_timer: WrapTimer::start(wrap_period_ms(widths.min().unwrap_or(64))),
@@ -70,7 +70,7 @@ impl Drop for PmuReservation {
     /// Resets the PMU of each CPU on which a context was programmed since the PMU was reserved.
     /// Called when no context that uses hardware registers is attached any more.
     fn drop(&mut self) {
-        let taken = RESERVATIONS.load(Relaxed);
+        let taken = NR_RESERVATIONS.load(Relaxed);
         cpu::call_on_selected_cpus(
             &|cpu| per_cpu::reservation_of_last_reset_on(cpu) == taken,
             &|| {
@@ -82,9 +82,9 @@ impl Drop for PmuReservation {
 }
 
 /// Number of times that the PMU was reserved. The per-CPU variable `pfm_reset_for` has the value
-/// that `RESERVATIONS` had when [`reset_pmu_once`] last reset the CPU's PMU. If `pfm_reset_for`
-/// differs from `RESERVATIONS`, the CPU's PMU still has to be reset.
-static RESERVATIONS: Atomic<u64> = Atomic::new(0);
+/// that `NR_RESERVATIONS` had when [`reset_pmu_once`] last reset the CPU's PMU. If `pfm_reset_for`
+/// differs from `NR_RESERVATIONS`, the CPU's PMU still has to be reset.
+static NR_RESERVATIONS: Atomic<u64> = Atomic::new(0);
 
 /// Resets this CPU's PMU if it has not been reset since the PMU was reserved. Called with
 /// interrupts off, before a context that uses hardware registers is programmed.
@@ -92,7 +92,7 @@ static RESERVATIONS: Atomic<u64> = Atomic::new(0);
 pub(crate) fn reset_pmu_once(registers: &PmuRegisters) {
     // Relaxed: the PMU was reserved before the context was started. The context's lock, which the
     // caller holds, orders the increment in reserve() before this load.
-    let taken = RESERVATIONS.load(Relaxed);
+    let taken = NR_RESERVATIONS.load(Relaxed);
     if per_cpu::reservation_of_last_reset() != taken {
         reset_pmu_for_reservation(registers, taken);
     }

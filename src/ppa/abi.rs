@@ -51,7 +51,7 @@ impl TaskStats {
     /// from the record. If `ended` is false, the record is in the index, and preemption is off or
     /// RCU is read-locked. If `all` is true, the structure gets the ids of the initial namespaces,
     /// otherwise the ids of the caller's namespaces.
-    pub(crate) fn new(
+    pub(crate) fn read_from(
         record: &TaskRecord,
         heres: &PerCpuTable,
         ended: bool,

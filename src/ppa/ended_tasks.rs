@@ -242,7 +242,8 @@ impl EndedTasks {
             if found.len() == most || next >= pass_end {
                 break;
             }
-            let Some(told) = TaskStats::new(record, &accounts.per_cpu, true, true, accounts.clock)
+            let Some(told) =
+                TaskStats::read_from(record, &accounts.per_cpu, true, true, accounts.clock)
             else {
                 break;
             };

@@ -96,7 +96,7 @@ unsafe extern "C" fn ppa_show_cpus(seq: *mut bindings::seq_file, _: *mut c_void)
 ///
 /// Only seq_file calls this function.
 #[no_mangle]
-unsafe extern "C" fn ppa_show_records(seq: *mut bindings::seq_file) -> c_int {
+unsafe extern "C" fn ppa_show_record_memory(seq: *mut bindings::seq_file) -> c_int {
     from_result(|| {
         for (uid, bytes) in &read_tasks::record_bytes_by_user()? {
             // SAFETY: seq_file's structure is valid during the call.

@@ -51,8 +51,13 @@ pub(crate) fn collect_tasks(
             match accounts.index.next_after(*at) {
                 None => (None, ENDED_TASKS_WALK_POSITION),
                 Some((record, place)) => {
-                    let told =
-                        TaskStats::new(record, &accounts.per_cpu, false, true, accounts.clock);
+                    let told = TaskStats::read_from(
+                        record,
+                        &accounts.per_cpu,
+                        false,
+                        true,
+                        accounts.clock,
+                    );
                     (told, place)
                 }
             }
@@ -114,7 +119,7 @@ pub(crate) fn collect_task(pid: u32) -> Result<TaskStats> {
             let record = accounts.index.get(task::task_address(&task));
             let record = record.ok_or_else(errno::enodata)?;
             if let Some(told) =
-                TaskStats::new(record, &accounts.per_cpu, false, false, accounts.clock)
+                TaskStats::read_from(record, &accounts.per_cpu, false, false, accounts.clock)
             {
                 return Ok(told);
             }

@@ -37,7 +37,7 @@ impl RemovedRecordList {
             let first = self.first.load_relaxed();
             // SAFETY: `RemovedRecord` has passed the record's ownership to this call.
             unsafe { record.as_ref() }.list_next.store_relaxed(first);
-            // Release: pairs with the acquires in `each` and `unlink_all`, so that the record is
+            // Release: pairs with the acquires in `each` and `take_all`, so that the record is
             // complete.
             if self
                 .first
@@ -62,7 +62,7 @@ impl RemovedRecordList {
         }
     }
 
-    fn unlink_all(&self) -> u64 {
+    fn take_all(&self) -> u64 {
         loop {
             // Acquire: pairs with the release in `push`.
             let first = self.first.load_acquire();
@@ -84,7 +84,7 @@ impl RemovedRecordList {
             // record was removed from the index.
             drop(unsafe { KBox::from_raw(record.cast::<TaskRecord>()) });
         }
-        let mut next = self.unlink_all();
+        let mut next = self.take_all();
         while let Some(record) = NonNull::new(next as *mut TaskRecord) {
             // SAFETY: The list owns the record, by the type's invariant, and passes it to RCU.
             // `list_next` is read before RCU may free the record.
@@ -97,7 +97,7 @@ impl RemovedRecordList {
 
     /// Empties the list, waits for a grace period, and passes each record to `each`. May sleep.
     pub(crate) fn take_all_after_grace_period(&self, each: &mut dyn FnMut(KBox<TaskRecord>)) {
-        let mut next = self.unlink_all();
+        let mut next = self.take_all();
         if next != 0 {
             rcu::synchronize();
         }

@@ -69,7 +69,7 @@ pub(crate) struct Process {
     /// The unique number of the process, which is never used again.
     pub(crate) key: u64,
     /// The user and the name of the process.
-    pub(crate) user_and_name: Identity,
+    pub(crate) identity: Identity,
     /// The thread-group ID of the process.
     pub(crate) pid: Pid,
     /// The address of the process's `mm_struct`, only used for comparison.
@@ -84,7 +84,7 @@ pub(crate) struct Process {
     /// of the thread that called fork(), in the thread's PID namespace. 0 if the structure was
     /// cleared, or if the parent was not a traced process.
     pub(crate) forker_tid: u32,
-    /// True for a child of fork() whose `user_and_name`, `pid` and `leader_and_access` are those of
+    /// True for a child of fork() whose `identity`, `pid` and `leader_and_access` are those of
     /// its parent, because the child did not exist yet when they were recorded.
     pub(crate) has_parents_identity: bool,
     /// The thread-group leader, and its credentials and dumpability at the last permission check.
@@ -147,7 +147,7 @@ impl Process {
         let charge = MemoryCharge::of_caller(bytes)?;
         Ok(Self {
             key,
-            user_and_name: awake.user_and_name,
+            identity: awake.identity,
             pid: awake.pid,
             mm: mm.address(),
             mapping: Some(mapping),
@@ -185,7 +185,7 @@ impl Process {
     pub(crate) fn create_child(&self, key: u64, mm: usize, room: ForkedChildMemory) -> Self {
         let mut child = Self {
             key,
-            user_and_name: self.user_and_name,
+            identity: self.identity,
             pid: room.parent_pid,
             mm,
             mapping: self.mapping,
@@ -237,7 +237,7 @@ impl Process {
     /// already has an identity of its own.
     pub(crate) fn identify_child(&mut self, identity: Identity, pid: Pid, live: LiveProcess) {
         if core::mem::take(&mut self.has_parents_identity) {
-            self.user_and_name = identity;
+            self.identity = identity;
             self.pid = pid;
             self.leader_and_access = Some(live);
         }
@@ -250,7 +250,7 @@ impl Process {
             return false;
         }
         self.has_parents_identity = false;
-        self.user_and_name = awake.user_and_name;
+        self.identity = awake.identity;
         self.pid = awake.pid;
         self.leader_and_access = Some(awake.leader_and_access);
         self.began = awake.began;

@@ -76,7 +76,7 @@ impl LiveProcess {
 
 /// The identity and the pages of a process that accesses its mappings for the first time.
 pub(crate) struct ProcessPages {
-    pub(crate) user_and_name: Identity,
+    pub(crate) identity: Identity,
     pub(crate) pid: Pid,
     pub(crate) leader_and_access: LiveProcess,
     pub(crate) began: u64,
@@ -116,7 +116,7 @@ impl ProcessPages {
             *place = Some(Page::new()?);
         }
         Ok(Self {
-            user_and_name: Identity::of_task(&alive.leader),
+            identity: Identity::of_task(&alive.leader),
             pid,
             leader_and_access: alive,
             began: clock.now_by_user_readable_clock(),

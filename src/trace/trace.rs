@@ -274,8 +274,7 @@ impl Trace {
 
     /// Returns whether a process can join the trace now or at its first access to its mappings.
     pub(crate) fn accepts_process(&self, process: &Process) -> bool {
-        self.accepts_user(process.user_and_name.uid, process.can_join_shared)
-            && !process.has_ended()
+        self.accepts_user(process.identity.uid, process.can_join_shared) && !process.has_ended()
     }
 
     /// Returns whether a process of the user `uid` can join the trace. `shared` is set if the

@@ -356,11 +356,11 @@ fn process_info(process: &Process) -> abi::Process {
     abi::Process {
         key: process.key,
         pid: process.pid.number(),
-        uid: uid_in_caller_namespace(process.user_and_name.uid),
+        uid: uid_in_caller_namespace(process.identity.uid),
         flags: if process.has_ended() { abi::ENDED } else { 0 },
         nr_markers: process.markers.len() as u32,
         began: process.began,
-        comm: process.user_and_name.comm,
+        comm: process.identity.comm,
     }
 }
 

@@ -62,8 +62,8 @@ void pfm_set_cpu_kind(u32 cpu, const struct pfm_cpu_kind *kind)
 }
 
 /*
- * For each CPU, the value of RESERVATIONS (src/perfmon/reservation.rs) when reset_pmu_once() last
- * reset the PMU of the CPU. RESERVATIONS counts the reservations of the PMU.
+ * For each CPU, the value of NR_RESERVATIONS (src/perfmon/reservation.rs) when reset_pmu_once()
+ * last reset the PMU of the CPU. NR_RESERVATIONS counts the reservations of the PMU.
  */
 DEFINE_PER_CPU(u64, pfm_reset_for);
 

@@ -46,7 +46,7 @@ void ppa_queue_publisher(unsigned int ms);
 int ppa_show_text(struct seq_file *seq, unsigned long entry);
 int ppa_show_raw(struct seq_file *seq, unsigned long entry);
 int ppa_show_entries(struct seq_file *seq);
-int ppa_show_records(struct seq_file *seq);
+int ppa_show_record_memory(struct seq_file *seq);
 int ppa_entry_settings(unsigned long entry, int *values, bool write);
 int ppa_set_entry(u32 pid, const int *values);
 void ppa_worker(void);

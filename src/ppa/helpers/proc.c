@@ -205,7 +205,7 @@ static const struct proc_ops entries_ops = {
 static int records_show(struct seq_file *seq, void *unused)
 {
 	seq_puts(seq, "uid\tbytes\n");
-	return ppa_show_records(seq);
+	return ppa_show_record_memory(seq);
 }
 DEFINE_SHOW_ATTRIBUTE(records);
 

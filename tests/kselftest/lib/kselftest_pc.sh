@@ -139,9 +139,9 @@ has_open() { ls -l "/proc/$1/fd" 2>/dev/null | grep -q -- "$2"; }
 
 # wait_started PID: waits until a pfc that samples waits for samples, and handles SIGINT.
 wait_started() { within 300 has_started "$1"; }
-# pfc also blocks in poll() while modprobe runs, which is before pfc opens /dev/perfmon. So poll()
-# must be checked last.
-has_started() { catches_int "$1" && has_open "$1" /dev/perfmon && is_in_poll "$1"; }
+# is_in_poll() is called first, because it starts no process. It is called again at the end, because
+# the calls between take a while, and all conditions must hold at the end.
+has_started() { is_in_poll "$1" && catches_int "$1" && has_open "$1" /dev/perfmon && is_in_poll "$1"; }
 
 # Removes perfcounters.ko and the modules that use it, which a test that was killed may have left.
 unload_modules() { unload_with_users perfcounters; }

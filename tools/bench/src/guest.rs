@@ -226,7 +226,7 @@ impl Guest {
             .transpose()?;
         self.measure_operation(CLOSE_CALLS_PER_OPERATION.into(), &mut |n| {
             if let Some(context) = &sampled {
-                sample::restart_sampling_period(context)?;
+                sample::restart_first_period(context)?;
             }
             (0..n * CLOSE_CALLS_PER_OPERATION).for_each(|_| close_invalid_fd());
             Ok(())

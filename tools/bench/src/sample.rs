@@ -58,7 +58,7 @@ pub fn start_kernel_and_user_sampling(format: &str) -> io::Result<Context> {
 
 /// Restarts the first period of a context of [`start_kernel_and_user_sampling`], so that the
 /// following instructions are sampled at the same addresses each time.
-pub fn restart_sampling_period(context: &Context) -> io::Result<()> {
+pub fn restart_first_period(context: &Context) -> io::Result<()> {
     context.stop()?;
     context.write_sampling_pmds(&[sampling_pmd(0, KERNEL_AND_USER_PERIOD, 0)])?;
     context.start()

@@ -211,7 +211,7 @@ impl FakeCpu {
         // Pairs with the fence in is_quiescent: either this thread sees that an instance is
         // dormant, or is_quiescent sees that this update is in flight.
         fence(Ordering::SeqCst);
-        if deltas.iter().all(|(n, _)| self.shared.is_live(*n)) {
+        if deltas.iter().all(|(n, _)| self.shared.is_instance_live(*n)) {
             for (instance, delta) in deltas {
                 self.add_without_seqflag(*instance, *delta);
             }
@@ -235,7 +235,7 @@ impl SharedFile {
         self.memory.word(offset)
     }
 
-    fn is_live(&self, instance: u32) -> bool {
+    fn is_instance_live(&self, instance: u32) -> bool {
         self.instance_live_flags
             .get(instance as usize)
             .is_some_and(|live| live.load_relaxed() != 0)
