@@ -114,6 +114,14 @@ test_exec_of_later_thread() {
 		grep -q "^pfc: process $victim continues, but pfc monitors none of its threads any more: " said_by_pfc || return 1
 	done
 }
+# Programs may start pfc with blocked signals.
+test_blocked_child_signal() {
+	local command pfc
+	pfc=$(command -v pfc)
+	for command in "stat true" "stat -a true" "record -a -o x true"; do
+		timeout 60 $a block_child_signal exec $pfc $command 2>said_by_pfc || { cat said_by_pfc; echo "failed: pfc $command"; return 1; }
+	done
+}
 # A thread that was started after pfc ends the process.
 test_exit_by_later_thread() {
 	start_victim $a until $dir/go thread spin 50
@@ -360,7 +368,7 @@ check_both_ways() { # NAME COMMAND...
 	via=""
 }
 
-if [ -n "${LONG:-}" ]; then plan 40; else plan 13; fi
+if [ -n "${LONG:-}" ]; then plan 41; else plan 14; fi
 cd /tmp || exit 1
 begin_few_symbols
 unload_modules
@@ -373,6 +381,7 @@ chmod 777 /tmp/nobody
 check_both_ways "1.9 pfc record -p sees an exec" test_exec_of_process
 check "1.6 pfc stat -p: status 0 if a thread that was started after pfc ends the process" test_exit_by_later_thread
 if_long check "1.9 pfc record, stat and top -p report an exec by a thread that was started after pfc" test_exec_of_later_thread
+check "1.6 pfc stat and record end with their command if SIGCHLD is blocked" test_blocked_child_signal
 check "1.9 pfc record -a sees an exec in a shell" test_exec_in_shell
 check "1.9 pfc record -a without perf sees an exec, and reports for how long names may be wrong" test_exec_on_cpus_without_perf
 check "1.9 a program that is replaced while it runs keeps its names or has none" test_replaced $a $b
