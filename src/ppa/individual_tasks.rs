@@ -226,7 +226,8 @@ pub(crate) fn remove_done_entries() {
     }
 }
 
-/// Removes all entries and frees the list. Called when no new entries can be added any more.
+/// Removes all entries and frees the list. Waits for readers and writers of the files of tasks.
+/// Called when no new entries can be added any more. Accounting may still be on.
 pub(crate) fn remove_all_entries() {
     // The list is dropped while `ACCOUNTING` is not held, because dropping a directory waits for
     // readers of its files, which take `ACCOUNTING`.

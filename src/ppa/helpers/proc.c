@@ -259,11 +259,6 @@ void ppa_queue_worker(void)
 	queue_work(system_dfl_wq, &worker);
 }
 
-void ppa_wait_for_worker(void)
-{
-	flush_work(&worker);
-}
-
 static void publish(struct work_struct *unused)
 {
 	ppa_publish();
@@ -324,8 +319,8 @@ void ppa_files_close(void)
 
 /*
  * Cancels the worker and the publisher, and waits for them. Probes and writers of the tasks' files
- * may queue the worker again, until accounting is stopped and the files of all tasks are removed.
- * When nothing can queue the worker any more, the caller calls ppa_wait_for_worker().
+ * may queue the work again, until the files of all tasks are removed and accounting is stopped. The
+ * caller then cancels the work again.
  */
 void ppa_files_cancel_work(void)
 {
