@@ -133,6 +133,20 @@ unsafe extern "C" fn ppa_levels(level: *mut c_int, write: bool) -> c_int {
     from_result(|| sysctl::read_or_write_levels(level, write).map(|()| 0))
 }
 
+/// Returns 0 if the caller may read a file of process accounting: the files of the selected task
+/// with the ID `entry`, or, if `entry` is 0, the files with the values of all tasks or CPUs.
+/// Otherwise returns a negative errno.
+#[no_mangle]
+extern "C" fn ppa_may_read(entry: c_ulong) -> c_int {
+    from_result(|| {
+        match entry {
+            0 => access::check_may_manage_accounting()?,
+            entry => individual_tasks::check_may_read_entry(entry)?,
+        }
+        Ok(0)
+    })
+}
+
 /// Reads or writes the settings of a selected task.
 ///
 /// # Safety
