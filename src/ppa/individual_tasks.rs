@@ -187,6 +187,14 @@ pub(crate) fn entry_settings(id: usize) -> Result<[i32; 4]> {
     Ok(entry.config.values())
 }
 
+/// Returns `EPERM` if the caller may not read the files of an entry, and `ESRCH` if the entry was
+/// removed.
+pub(crate) fn check_may_read_entry(id: usize) -> Result {
+    let mut all = ACCOUNTING.lock();
+    let entry = all.entries.find_even_if_removing(id).ok_or(ESRCH)?;
+    access::check_may_read_accounting(&entry.task)
+}
+
 /// Changes an entry's settings: the four values of the task's `ppactl` file. Returns `EPERM`
 /// without `CAP_PERFMON`; other errors are those of [`set_task_accounting`].
 pub(crate) fn set_entry_settings(id: usize, values: &[i32; 4]) -> Result {
@@ -226,7 +234,8 @@ pub(crate) fn remove_done_entries() {
     }
 }
 
-/// Removes all entries and frees the list. Called when no new entries can be added any more.
+/// Removes all entries and frees the list. Waits for readers and writers of the files of tasks.
+/// Called when no new entries can be added any more. Accounting may still be on.
 pub(crate) fn remove_all_entries() {
     // The list is dropped while `ACCOUNTING` is not held, because dropping a directory waits for
     // readers of its files, which take `ACCOUNTING`.

@@ -42,14 +42,16 @@ impl ProcfsFiles {
 impl Drop for ProcfsFiles {
     fn drop(&mut self) {
         // SAFETY: `create` has created the files. `ppa_files_close()` waits for readers and writers
-        // of the files that it removes, and for the worker. After `ppa_files_close()`, only probes
-        // and the files of single tasks can queue the worker.
+        // of the files that it removes. After `ppa_files_close()`, only the files of single tasks
+        // can turn accounting on.
         unsafe { helpers::ppa_files_close() };
-        start_stop::shutdown();
+        // Remove the entries before accounting is stopped: a writer of the file of a task could
+        // turn accounting on again. `remove_all_entries()` waits for the writers.
         individual_tasks::remove_all_entries();
-        // SAFETY: `remove_all_entries()` has waited for writers of the files of single tasks, and
-        // the probes are detached, so that nothing queues the worker any more.
-        unsafe { helpers::ppa_wait_for_worker() };
+        start_stop::shutdown();
+        // SAFETY: The writers have ended and the probes are detached, so that nothing queues the
+        // worker or the publisher any more.
+        unsafe { helpers::ppa_files_cancel_work() };
         // SAFETY: The files of all tasks are removed, and the worker does not run any more.
         unsafe { helpers::ppa_files_remove() };
     }
@@ -129,6 +131,20 @@ unsafe extern "C" fn ppa_levels(level: *mut c_int, write: bool) -> c_int {
     // SAFETY: By the function's requirement `level` points to an integer that nothing else uses.
     let level = unsafe { &mut *level };
     from_result(|| sysctl::read_or_write_levels(level, write).map(|()| 0))
+}
+
+/// Returns 0 if the caller may read a file of process accounting: the files of the selected task
+/// with the ID `entry`, or, if `entry` is 0, the files with the values of all tasks or CPUs.
+/// Otherwise returns a negative errno.
+#[no_mangle]
+extern "C" fn ppa_may_read(entry: c_ulong) -> c_int {
+    from_result(|| {
+        match entry {
+            0 => access::check_may_manage_accounting()?,
+            entry => individual_tasks::check_may_read_entry(entry)?,
+        }
+        Ok(0)
+    })
 }
 
 /// Reads or writes the settings of a selected task.

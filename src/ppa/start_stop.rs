@@ -94,7 +94,9 @@ impl Accounting {
     /// individually, and each reader has got all records.
     pub(crate) fn stop_if_done(&mut self) {
         let is_done = |accounts: &AccountingState| {
-            accounts.nr_tasks.load_relaxed() == 0 && accounts.nr_ended.load_relaxed() == 0
+            // The acquire load pairs with the release of `add_return` in `move_to_ended_tasks`, which
+            // increments `nr_ended` before it decrements `nr_tasks`.
+            accounts.nr_tasks.load_acquire() == 0 && accounts.nr_ended.load_relaxed() == 0
         };
         if !self.config.on
             && self.entries.has_no_active_entries()

@@ -313,12 +313,14 @@ impl AccountingState {
             return;
         };
         record.get().task_state.end(now);
-        add_return(&self.nr_tasks, u64::MAX);
         let bytes = record.get().bytes();
         let (nr, all) = (
             add_return(&self.nr_ended, 1),
             add_return(&self.ended_bytes, bytes),
         );
+        // After `nr_ended`: otherwise `stop_if_done` could find neither a task nor a record of an
+        // ended task, and free the record.
+        add_return(&self.nr_tasks, u64::MAX);
         if nr > MAX_ENDED_RECORDS_PER_LIST || all > MAX_ENDED_BYTES_PER_LIST {
             self.subtract_ended_record(bytes);
             add_return(&self.lost, 1);

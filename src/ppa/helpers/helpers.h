@@ -39,7 +39,6 @@ void ppa_record_line(struct seq_file *seq, u32 uid, u64 bytes);
 void *ppa_entry_create(u32 pid, unsigned long id);
 void ppa_entry_remove(void *dir);
 void ppa_queue_worker(void);
-void ppa_wait_for_worker(void);
 void ppa_queue_publisher(unsigned int ms);
 
 /* Functions that procfs.rs defines in Rust. */
@@ -47,6 +46,7 @@ int ppa_show_text(struct seq_file *seq, unsigned long entry);
 int ppa_show_raw(struct seq_file *seq, unsigned long entry);
 int ppa_show_entries(struct seq_file *seq);
 int ppa_show_record_memory(struct seq_file *seq);
+int ppa_may_read(unsigned long entry);
 int ppa_entry_settings(unsigned long entry, int *values, bool write);
 int ppa_set_entry(u32 pid, const int *values);
 void ppa_worker(void);

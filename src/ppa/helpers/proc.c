@@ -7,8 +7,11 @@
  * sysctl is not checked. A read of a task's files requires ptrace access or CAP_PERFMON; all other
  * reads and all writes require CAP_PERFMON. A write also checks that the process that opened the
  * file had CAP_PERFMON: any user can pass an open file to a set-user-ID program as its standard
- * output. The handler of a sysctl does not get the open file, so it cannot check which process
- * opened the file. Therefore only root can open a sysctl for writing.
+ * output. Such a program may also have read a part of the file: seq_file keeps the rest in the open
+ * file, and does not call the show function again. Therefore each read is checked before
+ * seq_read_iter(), and not only in the show function. The handler of a sysctl does not get the open
+ * file, so it cannot check which process opened the file. Therefore only root can open a sysctl for
+ * writing.
  */
 #include <linux/capability.h>
 #include <linux/debugfs.h>
@@ -20,10 +23,31 @@
 #include <linux/workqueue.h>
 #include "helpers.h"
 
+/* For all files in /proc: the private data of the seq_file is the ID of a task's entry, or 0. */
+static ssize_t checked_read_iter(struct kiocb *iocb, struct iov_iter *iter)
+{
+	struct seq_file *seq = iocb->ki_filp->private_data;
+	int rc = ppa_may_read((unsigned long)seq->private);
+
+	return rc ?: seq_read_iter(iocb, iter);
+}
+
 static int cpus_show(struct seq_file *seq, void *unused)
 {
 	return ppa_show_cpus(seq, unused);
 }
+
+static int cpus_open(struct inode *inode, struct file *file)
+{
+	return single_open(file, cpus_show, NULL);
+}
+
+static const struct proc_ops cpus_ops = {
+	.proc_open = cpus_open,
+	.proc_read_iter = checked_read_iter,
+	.proc_lseek = seq_lseek,
+	.proc_release = single_release,
+};
 
 /*
  * The sysctl kernel.ppa, which has four integers: accounting on, latencies, timers, CPUs per group.
@@ -127,13 +151,35 @@ static int text_show(struct seq_file *seq, void *unused)
 {
 	return ppa_show_text(seq, (unsigned long)seq->private);
 }
-DEFINE_PROC_SHOW_ATTRIBUTE(text);
+
+static int text_open(struct inode *inode, struct file *file)
+{
+	return single_open(file, text_show, pde_data(inode));
+}
+
+static const struct proc_ops text_ops = {
+	.proc_open = text_open,
+	.proc_read_iter = checked_read_iter,
+	.proc_lseek = seq_lseek,
+	.proc_release = single_release,
+};
 
 static int raw_show(struct seq_file *seq, void *unused)
 {
 	return ppa_show_raw(seq, (unsigned long)seq->private);
 }
-DEFINE_PROC_SHOW_ATTRIBUTE(raw);
+
+static int raw_open(struct inode *inode, struct file *file)
+{
+	return single_open(file, raw_show, pde_data(inode));
+}
+
+static const struct proc_ops raw_ops = {
+	.proc_open = raw_open,
+	.proc_read_iter = checked_read_iter,
+	.proc_lseek = seq_lseek,
+	.proc_release = single_release,
+};
 
 static int control_show(struct seq_file *seq, void *unused)
 {
@@ -162,7 +208,7 @@ static ssize_t control_write(struct file *file, const char __user *from, size_t 
 
 static const struct proc_ops control_ops = {
 	.proc_open = control_open,
-	.proc_read = seq_read,
+	.proc_read_iter = checked_read_iter,
 	.proc_write = control_write,
 	.proc_lseek = seq_lseek,
 	.proc_release = single_release,
@@ -196,7 +242,7 @@ static ssize_t entries_write(struct file *file, const char __user *from, size_t 
 
 static const struct proc_ops entries_ops = {
 	.proc_open = entries_open,
-	.proc_read = seq_read,
+	.proc_read_iter = checked_read_iter,
 	.proc_write = entries_write,
 	.proc_lseek = seq_lseek,
 	.proc_release = single_release,
@@ -231,8 +277,8 @@ void *ppa_entry_create(u32 pid, unsigned long id)
 	dir = proc_mkdir(name, directory);
 	if (!dir)
 		return NULL;
-	if (!proc_create_data("ppa", 0444, dir, &text_proc_ops, (void *)id) ||
-	    !proc_create_data("rawppa", 0444, dir, &raw_proc_ops, (void *)id) ||
+	if (!proc_create_data("ppa", 0444, dir, &text_ops, (void *)id) ||
+	    !proc_create_data("rawppa", 0444, dir, &raw_ops, (void *)id) ||
 	    !proc_create_data("ppactl", 0666, dir, &control_ops, (void *)id)) {
 		proc_remove(dir);
 		return NULL;
@@ -259,11 +305,6 @@ void ppa_queue_worker(void)
 	queue_work(system_dfl_wq, &worker);
 }
 
-void ppa_wait_for_worker(void)
-{
-	flush_work(&worker);
-}
-
 static void publish(struct work_struct *unused)
 {
 	ppa_publish();
@@ -286,7 +327,7 @@ void ppa_queue_publisher(unsigned int ms)
  */
 int ppa_files_create(void)
 {
-	if (!proc_create_single("rawsysppa", 0444, NULL, cpus_show))
+	if (!proc_create("rawsysppa", 0444, NULL, &cpus_ops))
 		return -ENOMEM;
 	directory = proc_mkdir("ppa", NULL);
 	if (!directory)
@@ -324,8 +365,8 @@ void ppa_files_close(void)
 
 /*
  * Cancels the worker and the publisher, and waits for them. Probes and writers of the tasks' files
- * may queue the worker again, until accounting is stopped and the files of all tasks are removed.
- * When nothing can queue the worker any more, the caller calls ppa_wait_for_worker().
+ * may queue the work again, until the files of all tasks are removed and accounting is stopped. The
+ * caller then cancels the work again.
  */
 void ppa_files_cancel_work(void)
 {

@@ -276,6 +276,12 @@ static int run_steps(char **argv)
 
 			pthread_create(&other, NULL, run_thread, argv + 1);
 			pause();
+		} else if (!strcmp(*argv, "block_child_signal")) {
+			sigset_t set;
+
+			sigemptyset(&set);
+			sigaddset(&set, SIGCHLD);
+			sigprocmask(SIG_BLOCK, &set, NULL);
 		} else if (!strcmp(*argv, "bind")) {
 			if (unshare(CLONE_NEWNS) ||
 			    mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||

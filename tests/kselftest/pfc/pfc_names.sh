@@ -114,6 +114,31 @@ test_exec_of_later_thread() {
 		grep -q "^pfc: process $victim continues, but pfc monitors none of its threads any more: " said_by_pfc || return 1
 	done
 }
+# The main thread of the command has samples when another thread executes a program. The kernel ends
+# the main thread, and the other thread takes over its ID.
+test_exec_by_thread_in_flight_recorder() {
+	pfc record --overwrite -m 8 -F 1000 -o x $a spin $ms thread exec $b spin $ms || return 1
+	has_both_programs x
+}
+# A flight recorder samples the last thread of a command that has more threads than locked memory for
+# the rings of threads.
+test_many_threads_in_flight_recorder() {
+	rm -f /tmp/nobody/x
+	chmod 666 /dev/perfmon
+	su nobody -s /bin/sh -c "cd /tmp/nobody && ulimit -l 2000 && pfc record --overwrite -m 8 -e task-clock -F 1000 -o x sh -c 'n=0; while [ \$n -lt 80 ]; do $a spin 0; n=\$((n + 1)); done; exec $b spin $ms'" 2>said_by_pfc
+	rc=$?
+	cat said_by_pfc
+	report /tmp/nobody/x
+	[ $rc = 0 ] && [ "$(percent_of betaa_hot)" -ge 20 ]
+}
+# Programs may start pfc with blocked signals.
+test_blocked_child_signal() {
+	local command pfc
+	pfc=$(command -v pfc)
+	for command in "stat true" "stat -a true" "record -a -o x true"; do
+		timeout 60 $a block_child_signal exec $pfc $command 2>said_by_pfc || { cat said_by_pfc; echo "failed: pfc $command"; return 1; }
+	done
+}
 # A thread that was started after pfc ends the process.
 test_exit_by_later_thread() {
 	start_victim $a until $dir/go thread spin 50
@@ -360,7 +385,7 @@ check_both_ways() { # NAME COMMAND...
 	via=""
 }
 
-if [ -n "${LONG:-}" ]; then plan 40; else plan 13; fi
+if [ -n "${LONG:-}" ]; then plan 43; else plan 14; fi
 cd /tmp || exit 1
 begin_few_symbols
 unload_modules
@@ -373,6 +398,9 @@ chmod 777 /tmp/nobody
 check_both_ways "1.9 pfc record -p sees an exec" test_exec_of_process
 check "1.6 pfc stat -p: status 0 if a thread that was started after pfc ends the process" test_exit_by_later_thread
 if_long check "1.9 pfc record, stat and top -p report an exec by a thread that was started after pfc" test_exec_of_later_thread
+if_long check "1.9 pfc record --overwrite keeps the samples of the main thread when another thread executes a program" test_exec_by_thread_in_flight_recorder
+if_long check "2.4 pfc record --overwrite samples the last of many threads" test_many_threads_in_flight_recorder
+check "1.6 pfc stat and record end with their command if SIGCHLD is blocked" test_blocked_child_signal
 check "1.9 pfc record -a sees an exec in a shell" test_exec_in_shell
 check "1.9 pfc record -a without perf sees an exec, and reports for how long names may be wrong" test_exec_on_cpus_without_perf
 check "1.9 a program that is replaced while it runs keeps its names or has none" test_replaced $a $b

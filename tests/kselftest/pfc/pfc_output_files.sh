@@ -135,6 +135,16 @@ test_no_command() { # FORMAT
 	[ $? = 127 ] && [ ! -e u ]
 }
 
+test_no_command_in_own_directory() {
+	rm -rf u
+	mkdir u && chmod 2751 u
+	pfc trace start t -o u -- no_such_command
+	rc=$?
+	ls -lad u
+	ls -A u
+	[ $rc = 127 ] && [ "$(stat -c %a u)" = 2751 ] && [ -z "$(ls -A u)" ]
+}
+
 # A recorder of the following tests writes to the file or directory o. NUMBER makes the names of
 # traces different. While a trace is recorded, the program pfc_trace writes events.
 record_ppa() { exec pfc ppa record $busy -d 20 -o o; }
@@ -174,7 +184,7 @@ test_removed_recorder() { # RECORDER FILE
 	[ $rc = 2 ] && grep -q '^pfc: cannot write to o/*: .*removed or replaced' words.1 && ! grep -q 'events, .* in ' words.1
 }
 
-plan 17
+plan 18
 mkdir -p /tmp/outputs
 cd /tmp/outputs || exit 1
 chmod 755 .
@@ -197,6 +207,7 @@ check "1.9 pfc record: status 2 if the file is removed" test_removed
 check "1.9 pfc record: only the caller may read the file" test_private
 check "3.11 pfc trace start: an older text is kept if there is no such command" test_no_command text
 check "3.11 pfc trace start: an older JSON is kept if there is no such command" test_no_command perfetto
+check "3.11 pfc trace start: the caller's empty directory is kept if there is no such command" test_no_command_in_own_directory
 pfc ppa on >/dev/null
 /tests/pfc_trace app -1 1 &
 traced=$!

@@ -485,6 +485,41 @@ static void test_reaped(void)
 	wait_until(ppa_tasks(dev, tasks, 512) <= 0);
 }
 
+/*
+ * Processes write to the file of a task, which can turn accounting on, while ppa.ko is removed. The
+ * module must not leave its probes behind.
+ */
+static void test_writers_during_unload(void)
+{
+	int nr = gate_or_long(5, 60), nr_removed = 0, log = klog_open();
+
+	for (int i = 0; i < nr; i++) {
+		pid_t target, writers[4];
+
+		/* The children must not inherit the open file of the device. */
+		close(dev);
+		target = fork_sleeper();
+		write_entry(target, "1 0 0 1");
+		for (int w = 0; w < 4; w++)
+			writers[w] = fork_child({
+				for (;;)
+					try_write_file(task_path(target, "ppactl"), "1 0 0 1");
+			});
+		sleep_ms(5 + i % 20);
+		nr_removed += !rmmod("ppa");
+		for (int w = 0; w < 4; w++)
+			kill_child(writers[w]);
+		kill_child(target);
+		/* If a probe is left, a task switch calls freed memory. */
+		sleep_ms(20);
+		ppa_load();
+	}
+	is(nr_removed, nr, "4.7 rmmod while files of a task are written: succeeds each time");
+	is(klog_count(log, "without perf_del()"), 0,
+	   "4.7 rmmod while files of a task are written: no instances are left");
+	close(log);
+}
+
 static void test_unload(void)
 {
 	int pid = getpid(), fd;
@@ -517,7 +552,7 @@ int main(int argc, char **argv)
 		sigwait(&set, &sig);
 		return read_rawppa(getpid(), sysconf(_SC_NPROCESSORS_CONF), false, &r) != 0;
 	}
-	plan(12 + 5 + 40 + 4 + 7 + 3 + 20 + 3 + 3 + 4);
+	plan(12 + 5 + 40 + 4 + 7 + 3 + 20 + 3 + 3 + 2 + 4);
 	ppa_write("/proc/sys/kernel/modprobe", "\n");
 	ppa_load();
 	test_bad_input();
@@ -529,6 +564,7 @@ int main(int argc, char **argv)
 	test_with_all_accounted();
 	test_many_tasks(gate_or_long(20, 30));
 	test_reaped();
+	test_writers_during_unload();
 	test_unload();
 	unload_modules();
 	return finish();

@@ -133,6 +133,39 @@ static int write_after_open(const char *path, const char *text)
 	return rc;
 }
 
+/*
+ * Opens the file and reads its first byte with all capabilities. Returns the errno of the next read
+ * of the open file, by a user without capabilities.
+ */
+static int errno_of_next_read(const char *path)
+{
+	char bytes[4096];
+	int fd = open(path, O_RDONLY | O_CLOEXEC), rc = -1;
+
+	if (fd >= 0 && read(fd, bytes, 1) == 1)
+		rc = in_child({
+			switch_user(USER, -1);
+			_exit(read(fd, bytes, sizeof(bytes)) < 0 ? errno : 0);
+		});
+	close(fd);
+	return rc;
+}
+
+/* seq_file keeps what a read of a part of a file has not returned. */
+static void test_partial_reads(void)
+{
+	is(errno_of_next_read(RAWSYSPPA), EPERM,
+	   "9.3 rawsysppa, a part was read with CAP_PERFMON: the next read without it is EPERM");
+	is(errno_of_next_read(PPACTL), EPERM,
+	   "9.3 ppa/ppactl, a part was read with CAP_PERFMON: the next read without it is EPERM");
+	is(errno_of_next_read(target_path("ppa")), EPERM,
+	   "9.3 ppa/PID/ppa, a part was read with CAP_PERFMON: the next read without it is EPERM");
+	is(errno_of_next_read(target_path("rawppa")), EPERM,
+	   "9.3 ppa/PID/rawppa, a part was read with CAP_PERFMON: the next read without it is EPERM");
+	is(errno_of_next_read(target_path("ppactl")), EPERM,
+	   "9.3 ppa/PID/ppactl, a part was read with CAP_PERFMON: the next read without it is EPERM");
+}
+
 static void test_opener(void)
 {
 	struct stat st;
@@ -176,7 +209,7 @@ static void try_all(const char *caller_name, int user, int capability, int calle
 
 int main(void)
 {
-	plan(3 * ARRAY_SIZE(operations) + 7);
+	plan(3 * ARRAY_SIZE(operations) + 7 + 5);
 	unload_modules();
 	insmod_each("perfcounters ppa");
 	target = fork_sleeper();
@@ -185,6 +218,7 @@ int main(void)
 	try_all("root without capabilities", 0, -1, 1);
 	try_all("user with CAP_PERFMON", USER, CAP_PERFMON, 2);
 	test_opener();
+	test_partial_reads();
 	kill_child(target);
 	ppa_write(SETTINGS, "0 0 0 1");
 	unload_modules();

@@ -98,16 +98,21 @@ pub fn print_path_if_changed(requested: &Path, path: &Path) {
 pub struct RecordingDirectory {
     directory: OwnedFd,
     path: PathBuf,
+    /// True if [`Self::create`] has created the directory. A directory of the user is not removed.
+    is_created: bool,
 }
 
 impl RecordingDirectory {
     /// Opens the directory at `path`. Creates the directory if it does not exist. If another
     /// recording has locked the directory, creates another directory: see [`Self::path`].
     pub fn create(path: &Path) -> io::Result<Self> {
-        let directory = open_or_create_directory(path)?;
+        let (directory, is_created) = open_or_create_directory(path)?;
         if lock_output(&directory) {
-            let path = path.to_owned();
-            return Ok(Self { directory, path });
+            return Ok(Self {
+                directory,
+                path: path.to_owned(),
+                is_created,
+            });
         }
         // Without canonicalize(), the process ID would be appended to the slash of `trace/`.
         let taken = path.canonicalize()?;
@@ -119,7 +124,11 @@ impl RecordingDirectory {
             },
         )?;
         lock_output(&directory);
-        Ok(Self { directory, path })
+        Ok(Self {
+            directory,
+            path,
+            is_created: true,
+        })
     }
 
     /// Returns the path of the directory: the path that the caller has given, or the path that was
@@ -142,16 +151,19 @@ impl RecordingDirectory {
         }
     }
 
-    /// Removes the metadata of the trace, and then the directory if it has no other files. The
-    /// caller must know that the trace has no events.
+    /// Removes the metadata of the trace, and then the directory, as
+    /// [`remove_if_created`](Self::remove_if_created) does. The caller must know that the trace has
+    /// no events.
     pub fn remove_metadata_and_directory(self) {
         let _ = unlinkat(&self.directory, CTF_METADATA, AtFlags::empty());
-        self.remove_if_empty();
+        self.remove_if_created();
     }
 
-    /// Removes the directory if it has no files.
-    pub fn remove_if_empty(self) {
-        let _ = fs::remove_dir(&self.path);
+    /// Removes the directory if [`Self::create`] has created it and it has no files.
+    pub fn remove_if_created(self) {
+        if self.is_created {
+            let _ = fs::remove_dir(&self.path);
+        }
     }
 }
 
@@ -168,18 +180,21 @@ fn open_directory(path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
-fn open_or_create_directory(path: &Path) -> io::Result<OwnedFd> {
+/// Opens the directory at `path`, and creates it if it does not exist. Also returns whether this
+/// function has created the directory.
+fn open_or_create_directory(path: &Path) -> io::Result<(OwnedFd, bool)> {
     match open_directory(path, OFlags::empty()) {
         Err(e) if e.kind() == ErrorKind::NotFound => {}
-        other => return other,
+        other => return Ok((other?, false)),
     }
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent)?;
     }
-    match create_private_directory(path) {
-        Err(e) if e.kind() != ErrorKind::AlreadyExists => Err(e),
-        _ => open_directory(path, OFlags::empty()),
-    }
+    let is_created = match create_private_directory(path) {
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => false,
+        other => other.map(|()| true)?,
+    };
+    Ok((open_directory(path, OFlags::empty())?, is_created))
 }
 
 fn create_private_directory(path: &Path) -> io::Result<()> {

@@ -141,7 +141,7 @@ impl Task {
     /// for longer than before the restart. If the times of the states are known,
     /// [`has_accounting_begun_after`](Self::has_accounting_begun_after) notices each restart.
     pub fn is_later_state_of(&self, before: &Self) -> bool {
-        (self.pid, self.began) == (before.pid, before.began) && self.counted >= before.counted
+        (self.tgid, self.began) == (before.tgid, before.began) && self.counted >= before.counted
     }
 
     /// Returns the increments of the values since the earlier state `before`. If `before` is
@@ -174,7 +174,7 @@ fn divide_or_0(sum: u64, count: u64) -> f64 {
 /// Keeps only the last entry of each task: a task that ends while the list is read is listed twice.
 pub(crate) fn keep_latest_entry_per_task(tasks: Vec<Task>) -> Vec<Task> {
     let mut all: BTreeMap<(u32, u64), Task> = BTreeMap::new();
-    all.extend(tasks.into_iter().map(|t| ((t.pid, t.began), t)));
+    all.extend(tasks.into_iter().map(|t| ((t.tgid, t.began), t)));
     all.into_values().collect()
 }
 

@@ -27,7 +27,7 @@ pub use record::{
 };
 #[cfg(test)]
 pub use write::encode_perf_data_recorded_on_kernel;
-pub use write::{encode_perf_data, PerfDataWriter};
+pub use write::{count_sample_records, encode_perf_data, take_first_half, PerfDataWriter};
 
 /// The file that `pfc record` writes and `pfc report` reads if the user names no file.
 pub const DEFAULT_PERF_DATA_PATH: &str = "pfc.data";

@@ -156,7 +156,15 @@ fn complete_record_bytes(records: &[u8], room: usize) -> usize {
     ends.take_while(|end| *end <= room).last().unwrap_or(0)
 }
 
-fn count_sample_records(records: &[u8]) -> u64 {
+/// Removes the records that are complete within the first half of the bytes, and returns them.
+pub fn take_first_half(records: &mut Vec<u8>) -> Vec<u8> {
+    let end = complete_record_bytes(records, records.len() / 2);
+    let second = records.split_off(end);
+    std::mem::replace(records, second)
+}
+
+/// Returns the number of samples among the records.
+pub fn count_sample_records(records: &[u8]) -> u64 {
     let is_sample = |(_, kind): &(usize, u32)| *kind == RECORD_SAMPLE;
     record_sizes_and_types(records).filter(is_sample).count() as u64
 }
@@ -197,6 +205,21 @@ mod tests {
     use super::super::{RecordEncoder, SampleId};
     use super::*;
     use perfmon::ring::{self, Sample};
+
+    #[test]
+    fn r1_9_first_half_has_whole_records_only() {
+        let mut encoder = RecordEncoder::default();
+        let mut first = Vec::new();
+        for time in 0..5 {
+            encoder.encode_sample(&sample(0, time, u64::MAX >> 1), 1);
+            if time == 1 {
+                first.clone_from(&encoder.bytes);
+            }
+        }
+        assert_eq!(take_first_half(&mut encoder.bytes), first);
+        assert_eq!(record_sizes_and_types(&encoder.bytes).count(), 3);
+        assert!(take_first_half(&mut Vec::new()).is_empty());
+    }
 
     #[test]
     fn r1_9_header_strings_end_with_a_nul() {

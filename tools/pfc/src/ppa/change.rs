@@ -39,10 +39,15 @@ impl AccountingChange {
     /// tasks whose values have not changed between these two reads. If accounting was restarted in
     /// between, the increments of tasks are those since the restart.
     pub fn new(now: &AccountingSample, before: &AccountingSample, khz: u32) -> Self {
-        let by_pid: HashMap<u32, &Task> = before.tasks.iter().map(|t| (t.pid, t)).collect();
+        // A thread that executes a program keeps its process, but takes the ID of the main thread.
+        let earlier_tasks: HashMap<(u32, u64), &Task> = before
+            .tasks
+            .iter()
+            .map(|t| ((t.tgid, t.began), t))
+            .collect();
         let since =
             |t: &Task| {
-                let earlier = by_pid.get(&t.pid).copied();
+                let earlier = earlier_tasks.get(&(t.tgid, t.began)).copied();
                 t.increments_since(earlier.filter(|_| {
                     !t.has_accounting_begun_after(before.read_at_ticks, now.read_at_ticks)
                 }))
@@ -202,6 +207,23 @@ mod tests {
         let now = make_sample(3000, vec![make_task(7, 1800, &[(SCHEDACCUM, 900)])]);
         let change = AccountingChange::new(&now, &before, 1);
         assert_eq!(change.tasks, now.tasks);
+    }
+
+    #[test]
+    fn r4_5_thread_that_took_the_id_of_the_main_thread_has_its_own_increments() {
+        let [mut main_thread, mut thread] =
+            [(7, 100), (8, 900)].map(|(pid, used)| make_task(pid, 1000, &[(SCHEDACCUM, used)]));
+        (main_thread.began, thread.began, thread.tgid) = (1, 2, 7);
+        let before = make_sample(1000, vec![main_thread.clone(), thread.clone()]);
+        // The thread has executed a program. The main thread has ended.
+        thread.pid = 7;
+        thread.counted = 2000;
+        thread.values[SCHEDACCUM] = 950;
+        for tasks in [[main_thread.clone(), thread.clone()], [thread, main_thread]] {
+            let change = AccountingChange::new(&make_sample(2000, tasks.to_vec()), &before, 1);
+            let used: Vec<u64> = change.tasks.iter().map(|t| t.values[SCHEDACCUM]).collect();
+            assert_eq!(used, [50]);
+        }
     }
 
     #[test]

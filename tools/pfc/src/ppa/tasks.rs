@@ -92,6 +92,7 @@ pub mod tests {
     pub fn make_task(pid: u32, values: &[(usize, u64)]) -> Task {
         let mut task = Task {
             pid,
+            tgid: pid,
             ..Task::default()
         };
         for (n, value) in values {

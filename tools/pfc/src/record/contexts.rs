@@ -18,8 +18,8 @@ use perfmon::{sampling_pmd, status, Context, Message, RegisterValue, Scope, Stat
 use super::freq::FreqController;
 use super::lost::LostRecordCounts;
 use super::task_events::PerfTaskEvents;
-use super::tasks::{monotonic_now_ns, ProcessRecorder};
-use crate::data::{RecordEncoder, SampleId};
+use super::tasks::{monotonic_now_ns, ProcessRecorder, MAX_KEPT_RECORD_BYTES};
+use crate::data::{count_sample_records, take_first_half, RecordEncoder, SampleId};
 use crate::hotplug::MonitoredCpus;
 use crate::stat::command::FollowedThreadHandler as _;
 use crate::stat::short_counts::{IncompleteTargets, MissingCountCauses};
@@ -139,6 +139,16 @@ pub struct DrainedRecords {
     /// The number of samples since the last call of [`SamplingContexts::refresh_problems`] that
     /// were taken on idle CPUs or in processes outside of this PID namespace.
     pub nr_new_samples_of_unknown_pid: u64,
+}
+
+impl DrainedRecords {
+    /// Discards the older half of the records if they take more than [`MAX_KEPT_RECORD_BYTES`].
+    fn discard_older_half_if_large(&mut self) {
+        if self.records.bytes.len() > MAX_KEPT_RECORD_BYTES {
+            let older = take_first_half(&mut self.records.bytes);
+            self.nr_samples_since_reset -= count_sample_records(&older);
+        }
+    }
 }
 
 /// All contexts of a recording, by thread ID or CPU number.
@@ -283,10 +293,7 @@ impl SamplingContexts {
             match &mut self.monitored_cpus {
                 Some(cpus) if causes.intersects(MissingCountCauses::CPU_OFFLINE) => {
                     cpus.mark_detached(target);
-                    // The ring is read before its context is closed, also in a flight recorder. The
-                    // samples are kept for the next file.
-                    self.drain_sample_ring(target);
-                    self.close_context(target);
+                    self.keep_samples_and_close_context(target);
                     continue;
                 }
                 _ => self.incomplete_targets.add(target, causes),
@@ -332,6 +339,16 @@ impl SamplingContexts {
             for target in ended {
                 self.close_context(target);
             }
+        }
+    }
+
+    /// Reads the ring of a context that has ended, and closes the context. A flight recorder keeps
+    /// the samples for the next file.
+    fn keep_samples_and_close_context(&mut self, target: u32) {
+        self.drain_sample_ring(target);
+        self.close_context(target);
+        if self.is_flight_recorder {
+            self.drained_records.discard_older_half_if_large();
         }
     }
 

@@ -6,6 +6,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::tasks::ProcessRecordPosition;
 use super::Recording;
@@ -21,7 +22,7 @@ impl Recording<'_> {
             return Ok(());
         }
         let path = match self.args.switch_output {
-            true => append_utc_timestamp(&self.output_path),
+            true => append_unused_timestamp(&self.output_path),
             false => self.output_path.clone(),
         };
         self.create_output_file(&path)
@@ -95,7 +96,7 @@ impl Recording<'_> {
     ) -> Result<(), Failure> {
         if self.args.overwrite {
             let path = match self.args.switch_output || !is_last {
-                true => append_utc_timestamp(&self.output_path),
+                true => append_unused_timestamp(&self.output_path),
                 false => self.output_path.clone(),
             };
             self.create_output_file(&path)?;
@@ -159,17 +160,42 @@ fn publish_output_file(file: &mut PerfDataWriter, has_progress: bool) -> io::Res
     Ok(())
 }
 
-/// Returns the path with the current UTC time appended, in the format of `perf record
-/// --switch-output`: 16 digits, from the year to the hundredths of a second.
-fn append_utc_timestamp(path: &Path) -> PathBuf {
-    let since = std::time::SystemTime::now()
+/// Returns a path that does not exist: `path` with the current UTC time appended, in the format of
+/// `perf record --switch-output`: 16 digits, from the year to the hundredths of a second. If this
+/// path exists, for example because two files are completed within a hundredth of a second, the
+/// next hundredth whose path does not exist is taken.
+fn append_unused_timestamp(path: &Path) -> PathBuf {
+    let now = std::time::SystemTime::now();
+    let mut since = now
         .duration_since(std::time::UNIX_EPOCH)
         .unwrap_or_default();
-    let stamp: String = crate::time::format_utc(since.as_nanos() as u64, 2)
-        .chars()
-        .filter(char::is_ascii_digit)
-        .collect();
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!(".{stamp}"));
-    name.into()
+    loop {
+        let stamp: String = crate::time::format_utc(since.as_nanos() as u64, 2)
+            .chars()
+            .filter(char::is_ascii_digit)
+            .collect();
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".{stamp}"));
+        let stamped = PathBuf::from(name);
+        if stamped.symlink_metadata().is_err() {
+            return stamped;
+        }
+        since += Duration::from_millis(10);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r1_9_files_of_one_hundredth_of_a_second_get_different_names() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("data");
+        for n in 1..=50 {
+            std::fs::write(append_unused_timestamp(&path), "").expect("room");
+            let files = std::fs::read_dir(directory.path()).expect("a directory");
+            assert_eq!(files.count(), n);
+        }
+    }
 }

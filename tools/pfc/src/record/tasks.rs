@@ -46,9 +46,10 @@ const MIN_PROC_READ_INTERVAL: Duration = Duration::from_millis(50);
 /// takes. Reading the thousands of mappings of a large process takes milliseconds.
 const MIN_READ_INTERVAL_PER_READ_TIME: u32 = 20;
 
-/// The maximum size in bytes of the records of processes that a flight recorder or --switch-output
-/// keeps for the next file.
-const MAX_KEPT_RECORD_BYTES: usize = 64 << 20;
+/// The maximum size in bytes of the records that are kept for the next file: of the records of
+/// processes, with --overwrite or --switch-output, and of the samples of exited threads, with
+/// --overwrite.
+pub const MAX_KEPT_RECORD_BYTES: usize = 64 << 20;
 
 /// The time for which a process is kept after the last read of its mappings, even if it has ended:
 /// samples of an ended process are still expected.

@@ -13,7 +13,7 @@ use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR2, SIGWINCH};
 use signal_hook::low_level::pipe;
 
-use super::process::{catch_signal_sent_by_process, is_signal_ignored};
+use super::process::{catch_signal_sent_by_process, is_signal_ignored, unblock_signal};
 
 /// The event that ended a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,10 +37,13 @@ pub enum WakeReason {
     Timeout,
 }
 
+/// Returns a pipe that becomes readable when the signal arrives. The signal is unblocked, because
+/// pfc may have been started with the signal blocked.
 fn register_signal_pipe(signal: i32, wake: WakeReason) -> io::Result<(UnixStream, WakeReason)> {
     let (read_end, write_end) = UnixStream::pair()?;
     read_end.set_nonblocking(true)?;
     pipe::register(signal, write_end)?;
+    unblock_signal(signal)?;
     Ok((read_end, wake))
 }
 

@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
@@ -16,6 +17,9 @@ use crate::text_file;
 /// The maximum time to wait for the end of processes whose monitored threads have exited. The
 /// contexts of a process end a short time before the process.
 const MAX_EXIT_TIME: Duration = Duration::from_millis(100);
+/// The maximum number of times that the threads of a process are listed, because threads have ended
+/// since the listing before.
+const MAX_LISTINGS: usize = 20;
 /// The flag of a thread that exits or has exited, in /proc/PID/task/TID/stat.
 const PF_EXITING: u64 = 4;
 /// The bit of SIGKILL in the pending signals of a thread, in /proc/PID/task/TID/stat.
@@ -98,21 +102,44 @@ pub fn read_process_id_of_thread(thread: u32) -> u32 {
     line.and_then(|l| l.trim().parse().ok()).unwrap_or(thread)
 }
 
-/// Returns true if the process has a thread that does not exit. When a process exits, each of its
-/// threads gets SIGKILL, and begins to exit when it runs next.
+/// Returns true if the process has a thread that does not exit.
 fn has_running_thread(pid: u32) -> bool {
-    let threads = fs::read_dir(format!("/proc/{pid}/task"));
-    threads.into_iter().flatten().flatten().any(|thread| {
-        let stat =
-            text_file::read_text_escaping_non_utf8(thread.path().join("stat")).unwrap_or_default();
-        // The name of the thread is in parentheses and may contain any characters. After the name,
-        // the flags are the seventh field, and the pending signals are the 29th.
-        let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
-        let number = |nth| fields.split(' ').nth(nth)?.parse::<u64>().ok();
-        let (flags, signals) = (number(6), number(28));
-        flags.is_some_and(|flags| flags & PF_EXITING == 0)
-            && signals.is_some_and(|signals| signals & SIGKILL_BIT == 0)
-    })
+    let directory = format!("/proc/{pid}/task");
+    for _ in 0..MAX_LISTINGS {
+        let listed = fs::read_dir(&directory).into_iter().flatten().flatten();
+        if let Some(runs) = does_any_run(listed.map(|thread| thread.path())) {
+            return runs;
+        }
+    }
+    // The process has started threads during each listing.
+    true
+}
+
+/// Returns true if one of the threads, given by their directories in /proc, does not exit. Returns
+/// `None` if all threads exit that could be read, but some could not be read: a thread that
+/// executes a program takes the ID of the main thread, and a listing from before has its old ID.
+fn does_any_run(threads: impl Iterator<Item = PathBuf>) -> Option<bool> {
+    let mut is_complete = true;
+    for thread in threads {
+        match text_file::read_text_escaping_non_utf8(thread.join("stat")) {
+            Ok(stat) if is_running(&stat) => return Some(true),
+            Ok(_) => {}
+            Err(_) => is_complete = false,
+        }
+    }
+    is_complete.then_some(false)
+}
+
+/// Returns true unless the thread exits. `stat` is the contents of /proc/PID/task/TID/stat. When a
+/// process exits, each of its threads gets SIGKILL, and begins to exit when it runs next.
+fn is_running(stat: &str) -> bool {
+    // The name of the thread is in parentheses and may contain any characters. After the name, the
+    // flags are the seventh field, and the pending signals are the 29th.
+    let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
+    let number = |nth| fields.split(' ').nth(nth)?.parse::<u64>().ok();
+    let (flags, signals) = (number(6), number(28));
+    flags.is_some_and(|flags| flags & PF_EXITING == 0)
+        && signals.is_some_and(|signals| signals & SIGKILL_BIT == 0)
 }
 
 #[cfg(test)]
@@ -157,5 +184,16 @@ mod tests {
         assert_eq!(read_process_id_of_thread(pid), pid);
         child.wait().expect("an exit status");
         assert!(!has_running_thread(pid));
+    }
+
+    #[test]
+    fn r1_6_thread_that_ended_after_the_listing_makes_the_result_unknown() {
+        let mut child = Command::new("true").spawn().expect("true");
+        let path_of = |pid: u32| PathBuf::from(format!("/proc/{pid}/task/{pid}"));
+        let [ended, running] = [path_of(child.id()), path_of(std::process::id())];
+        child.wait().expect("an exit status");
+        assert_eq!(does_any_run([ended.clone()].into_iter()), None);
+        assert_eq!(does_any_run([ended, running].into_iter()), Some(true));
+        assert_eq!(does_any_run([].into_iter()), Some(false));
     }
 }

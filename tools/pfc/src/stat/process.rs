@@ -79,6 +79,24 @@ pub fn is_signal_ignored(signal: i32) -> bool {
     result == 0 && action.sa_sigaction == libc::SIG_IGN
 }
 
+/// Unblocks a signal in this thread. pfc inherits the blocked signals of the program that has
+/// started it.
+pub fn unblock_signal(signal: i32) -> io::Result<()> {
+    // SAFETY: A `sigset_t` consists of integers, for which zero is valid.
+    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: sigemptyset() and sigaddset() only write to `set`. pthread_sigmask() only reads `set`,
+    // because no pointer for the old mask is given.
+    let error = unsafe {
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, signal);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, ptr::null_mut())
+    };
+    match error {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
 /// Catches a signal. The returned flag is set if a process has sent the signal, for example by
 /// kill(2). The flag is not set if the kernel has sent the signal, for example for a key of the
 /// terminal.

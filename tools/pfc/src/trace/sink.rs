@@ -183,7 +183,7 @@ fn create_output(
             return match CtfOutput::create_in(directory.try_clone_fd()?, &about) {
                 Ok(output) => Ok((Box::new(output), TraceDestination::Directory(directory))),
                 Err(error) => {
-                    directory.remove_if_empty();
+                    directory.remove_if_created();
                     Err(error)
                 }
             };

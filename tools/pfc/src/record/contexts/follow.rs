@@ -84,14 +84,8 @@ impl FollowedThreadHandler for SamplingContexts {
         if let Some(live) = self.contexts_by_target.get_mut(&thread) {
             let causes = live.take_end_causes(self.config.scope);
             self.incomplete_targets.add(thread, causes);
-            // A flight recorder keeps the context of the exited thread, so that the next file also
-            // has the thread's last samples.
-            live.has_ended = true;
         }
-        if !self.is_flight_recorder {
-            self.drain_sample_ring(thread);
-            self.close_context(thread);
-        }
+        self.keep_samples_and_close_context(thread);
         Ok(())
     }
 }
