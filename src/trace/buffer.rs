@@ -30,9 +30,6 @@ pub(crate) struct Buffer {
     /// The stream position up to which the reader has read or skipped the bytes. The reader skips
     /// corrupt bytes.
     read_position: Word,
-    /// Nonzero after a thread has waited for free buffer space until its timeout; reset to 0 when
-    /// the reader advances.
-    room_wait_timed_out: Word,
     /// `room_wait_tail_plus_1` and `room_wait_start_ns` describe the last wait of a thread for
     /// buffer space. `room_wait_tail_plus_1` is the reader's position during the wait, plus one.
     /// `room_wait_start_ns` is the time in nanoseconds at which the first thread began to wait
@@ -71,7 +68,6 @@ impl Buffer {
             bytes,
             flight,
             read_position: Word::new(0),
-            room_wait_timed_out: Word::new(0),
             room_wait_tail_plus_1: Word::new(0),
             room_wait_start_ns: Word::new(0),
             reported_lost: Word::new(0),
@@ -286,16 +282,14 @@ impl Buffer {
         self.read_position.load_relaxed()
     }
 
-    /// Returns whether, since the reader last advanced, a thread has waited for free buffer space
-    /// until its timeout.
-    pub(crate) fn has_room_wait_timed_out(&self) -> bool {
-        self.room_wait_timed_out.load_relaxed() != 0
-    }
-
     /// Returns the time in nanoseconds at which the first thread began to wait for the reader to
     /// advance beyond `tail`. The first call with a new `tail` stores `now` as this time, and
-    /// returns it. Later calls with the same `tail` return the stored time. Caller holds `TRACING`.
+    /// returns it. Later calls with the same `tail` return the stored time. Returns `now`, and
+    /// stores nothing, if the reader has advanced already. Caller holds `TRACING`.
     pub(crate) fn get_or_set_room_wait_start_ns(&self, tail: u64, now: u64) -> u64 {
+        if self.read_position() != tail {
+            return now;
+        }
         let place = tail.wrapping_add(1);
         if self.room_wait_tail_plus_1.load_relaxed() != place {
             self.room_wait_start_ns.store_relaxed(now);
@@ -304,16 +298,9 @@ impl Buffer {
         self.room_wait_start_ns.load_relaxed()
     }
 
-    /// Records that a thread's wait for free buffer space has timed out. Until the reader advances,
-    /// further calls that wait for space in the buffer fail at once.
-    pub(crate) fn record_room_wait_timeout(&self) {
-        self.room_wait_timed_out.store_relaxed(1);
-    }
-
     /// Records that the reader has read all bytes before position `next`, so that the writer can
     /// reuse their space.
     pub(crate) fn advance(&self, next: u64) {
-        self.room_wait_timed_out.store_relaxed(0);
         self.read_position.store_relaxed(next);
         let [.., tail] = self.counts();
         // Release: pairs with the writer's acquire of the tail: the reader has copied the bytes
