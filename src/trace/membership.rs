@@ -84,7 +84,7 @@ pub(crate) fn join_traces(key: u64) {
             return;
         };
         after = asks.id;
-        if may_trace_or_count_untraced(&asks, &leader) {
+        if may_trace_or_count_untraced(&asks, key, &leader) {
             TRACING.lock().join(asks.id, key);
             set_all_marker_bits_of_process(asks.id, key, &mut call);
         }
@@ -116,7 +116,7 @@ pub(super) fn add_joinable_processes(id: u64) -> Result {
             return Ok(());
         };
         after = key;
-        if could.is_some_and(|(asks, leader)| may_trace_or_count_untraced(&asks, &leader)) {
+        if could.is_some_and(|(asks, leader)| may_trace_or_count_untraced(&asks, key, &leader)) {
             TRACING.lock().join(id, key);
             set_all_marker_bits_of_process(id, key, &mut call);
         }

@@ -290,9 +290,12 @@ impl Trace {
         self.nr_failures_to_add = self.nr_failures_to_add.wrapping_add(1);
     }
 
-    /// Counts a process that does not join the trace, because the trace's creator may not stop it.
-    pub(crate) fn count_denied_process(&mut self) {
-        self.denied = self.denied.wrapping_add(1);
+    /// Counts a process that is not in the trace, because the trace's creator may not trace or stop
+    /// it. A process is counted once.
+    pub(crate) fn count_denied_process(&mut self, process: &mut Process) {
+        if process.denying_traces.record(self.state.slot(), self.id) {
+            self.denied = self.denied.wrapping_add(1);
+        }
     }
 
     /// Returns a copy of the globs of the trace.
@@ -302,11 +305,11 @@ impl Trace {
 
     /// Removes a process that the trace's creator may not trace any more, with the process's unread
     /// data.
-    pub(crate) fn remove_denied_process(&mut self, key: u64) {
-        if let Some(place) = self.set_index(key) {
+    pub(crate) fn remove_denied_process(&mut self, process: &mut Process) {
+        if let Some(place) = self.set_index(process.key) {
             self.remove(place);
         }
-        self.count_denied_process();
+        self.count_denied_process(process);
     }
 
     /// Returns the contents of the trace's slot in the control page of a process.
