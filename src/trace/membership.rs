@@ -93,10 +93,9 @@ pub(crate) fn join_traces(key: u64) {
 
 /// Adds to a new trace all processes that can join it, one at a time. Returns `EINTR` if the caller
 /// is being killed: the trace may then lack processes, and the caller ends the trace. The caller
-/// does not hold `TRACING`. If memory is short, the permission check of a
-/// process can fail, and the process is then counted in the trace (`no_memory`). Besides the
-/// permission checks, only the cache of glob matches needs memory, and names can be matched without
-/// the cache.
+/// does not hold `TRACING`. If memory is short, the permission check of a process can fail, and the
+/// process is then counted in the trace (`no_memory`). Besides the permission checks, only the
+/// cache of glob matches needs memory, and names can be matched without the cache.
 ///
 /// Processes that attach during the call add themselves to the trace ([`join_traces`]), and this
 /// function skips such processes. Otherwise this function would not return while new processes

@@ -279,8 +279,8 @@ impl Tracing {
         let Some((trace, process)) = self.trace_and_process(id, key) else {
             return;
         };
-        // Several readers, and several waiting threads of the process, can find at the same time that
-        // the permission is lost.
+        // Several readers, and several waiting threads of the process, can find at the same time
+        // that the permission is lost.
         if !trace.has_live(process) && trace.buffer_set(key).is_none() {
             return;
         }

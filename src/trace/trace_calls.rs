@@ -432,8 +432,8 @@ pub(crate) fn next_marker(key: u64, number: u32) -> Result<Describe> {
 /// `EINVAL` for invalid arguments, `EEXIST` if the user has a trace with this name, `EBUSY` if no
 /// slot is free or a quota is exhausted, `EDQUOT`, `ENOMEM`, or `ENODEV` if the module is about to
 /// be unloaded. `EINTR` if the caller is killed before all running processes have joined the trace:
-/// the trace is then ended, even with `flag::KEEP`. `EPERM` if the trace records kernel events or processes of all users and the caller
-/// has no `CAP_PERFMON`.
+/// the trace is then ended, even with `flag::KEEP`. `EPERM` if the trace records kernel events or
+/// processes of all users and the caller has no `CAP_PERFMON`.
 pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(FileTraceRef, usize)> {
     let page = match filter.is_empty() {
         true => None,
