@@ -394,10 +394,20 @@ pub fn count_samples_until(records: &[u8], time: u64) -> u64 {
 
 /// Returns the number of lost records of processes that the LOST records among `records` count.
 pub fn sum_of_lost_process_records(records: &[u8]) -> u64 {
+    sum_of_lost_records(records, |event| event == LOST_PROCESS_RECORDS_EVENT_ID)
+}
+
+/// Returns the number of lost samples that the LOST records among `records` count.
+pub fn sum_of_lost_samples(records: &[u8]) -> u64 {
+    sum_of_lost_records(records, |event| event != LOST_PROCESS_RECORDS_EVENT_ID)
+}
+
+/// Returns the sum of the LOST records of the events whose ID `is_wanted` accepts.
+fn sum_of_lost_records(records: &[u8], is_wanted: impl Fn(u64) -> bool) -> u64 {
     let lost = |(record, _): (&[u8], u64)| {
-        let is_lost = read_u64_at(record, 0)? as u32 == RECORD_LOST
-            && read_u64_at(record, 8)? == LOST_PROCESS_RECORDS_EVENT_ID;
-        is_lost.then(|| read_u64_at(record, 16)).flatten()
+        let is_lost = read_u64_at(record, 0)? as u32 == RECORD_LOST;
+        let is_counted = is_lost && is_wanted(read_u64_at(record, 8)?);
+        is_counted.then(|| read_u64_at(record, 16)).flatten()
     };
     let all = records_with_time(records).filter_map(lost);
     all.fold(0, u64::saturating_add)
