@@ -380,6 +380,10 @@ impl ProcessRecorder {
         let parent = if pid == thread { parent } else { pid };
         let sample_id = self.make_sample_id(pid, thread, time);
         self.records.encode_exit((parent, parent), &sample_id);
+        // The name of an exited thread does not change, and is in the records.
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.non_leader_threads.remove(&thread);
+        }
     }
 
     /// Records the last changes of known processes before a file is completed, unless the kernel's
@@ -395,10 +399,18 @@ impl ProcessRecorder {
         }
         let pids: Vec<u32> = self.processes.keys().copied().collect();
         for pid in pids {
-            for tid in list_numeric_entries(&format!("/proc/{pid}/task")) {
-                if tid != pid {
-                    self.record_changed_thread_name(pid, tid);
+            let tids = list_numeric_entries(&format!("/proc/{pid}/task"));
+            let tids: BTreeSet<u32> = tids.into_iter().collect();
+            for tid in &tids {
+                if *tid != pid {
+                    self.record_changed_thread_name(pid, *tid);
                 }
+            }
+            // The names of threads that have exited are in the records.
+            if let Some(process) = self.processes.get_mut(&pid) {
+                process
+                    .non_leader_threads
+                    .retain(|tid, _| tids.contains(tid));
             }
         }
     }
@@ -497,5 +509,28 @@ mod tests {
         // The mappings of the process were read less than 50 ms ago, so they are not read again.
         tasks.record_process_of_sample(&sample(1));
         assert_eq!(tasks.record_bytes().len(), records);
+    }
+
+    #[test]
+    fn r1_9_exited_threads_are_forgotten() {
+        let (pid, own) = (std::process::id(), rustix::thread::gettid());
+        let own = own.as_raw_nonzero().get().unsigned_abs();
+        assert_ne!(own, pid, "a test runs in a thread of its own");
+        let mut tasks = ProcessRecorder::new(1);
+        tasks.record_existing_process(pid, 1, &mut BuildIdsByFile::new());
+        let threads = |tasks: &ProcessRecorder| {
+            let threads = tasks.processes[&pid].non_leader_threads.keys();
+            threads.copied().collect::<BTreeSet<u32>>()
+        };
+        assert!(threads(&tasks).contains(&own));
+        tasks.record_thread_exit(own, 2);
+        assert!(!threads(&tasks).contains(&own));
+        // No thread has this ID.
+        let exited = (u32::MAX - 1, (b"exited".to_vec(), 3));
+        let process = tasks.processes.get_mut(&pid).expect("this process");
+        process.non_leader_threads.extend([exited]);
+        tasks.record_changes_at_file_end();
+        assert!(!threads(&tasks).contains(&(u32::MAX - 1)));
+        assert!(threads(&tasks).contains(&own));
     }
 }
