@@ -11,6 +11,7 @@ use kernel::cred::Credential;
 use kernel::error::code::{ENOMEM, ENOSPC};
 use kernel::error::{to_result, Error, Result};
 use kernel::sync::aref::ARef;
+use protocols::sync::Word;
 
 use super::access;
 use super::errno;
@@ -55,7 +56,8 @@ pub struct MemoryCharge {
     /// Whether the amount is unlimited, because the user had `CAP_SYS_RESOURCE` in the initial user
     /// namespace when the charge was created.
     is_unlimited: bool,
-    bytes: u64,
+    /// A [`Word`], so that [`absorb`](Self::absorb) can add bytes to a charge in a shared object.
+    bytes: Word,
 }
 
 impl MemoryCharge {
@@ -73,7 +75,7 @@ impl MemoryCharge {
             user: access::caller_credentials(),
             _context_count: None,
             is_unlimited: free,
-            bytes: 0,
+            bytes: Word::new(0),
         };
         nothing.charge_same_user(bytes)
     }
@@ -90,7 +92,7 @@ impl MemoryCharge {
         let nothing = Self {
             user,
             is_unlimited: unlimited,
-            bytes: 0,
+            bytes: Word::new(0),
             _context_count: None,
         };
         nothing.charge_same_user(bytes)
@@ -124,7 +126,7 @@ impl MemoryCharge {
             user: self.user.clone(),
             _context_count: None,
             is_unlimited: self.is_unlimited,
-            bytes: 0,
+            bytes: Word::new(0),
         }
     }
 
@@ -140,40 +142,46 @@ impl MemoryCharge {
     ///
     /// `EDQUOT` if the limit `user_kb` would be exceeded, `ENOMEM` if memory is short.
     pub fn charge_same_user(&self, bytes: usize) -> Result<Self> {
-        let mut more = self.empty_for_same_user();
+        let more = self.empty_for_same_user();
         let most = match self.is_unlimited {
             true => u64::MAX,
             // SAFETY: The callee only reads a module parameter and the size of memory.
             false => unsafe { helpers::pfc_user_memory_limit_bytes() },
         };
         charge_user(&more.user, (Resource::PFC_BYTES, bytes as u64), most)?;
-        more.bytes = bytes as u64;
+        more.bytes.store_relaxed(bytes as u64);
         Ok(more)
     }
 
     /// Returns the number of charged bytes.
     pub fn bytes(&self) -> usize {
-        self.bytes as usize
+        self.bytes.load_relaxed() as usize
     }
 
     /// Moves the bytes of `other` to `self`. `self` and `other` must be charges of the same user.
-    /// Callable in any context.
-    pub fn absorb(&mut self, other: &mut Self) {
-        self.bytes = self.bytes.wrapping_add(core::mem::take(&mut other.bytes));
+    /// The caller serialises the calls that change `self`. Callable in any context.
+    pub fn absorb(&self, other: &mut Self) {
+        let bytes = self.bytes.load_relaxed();
+        self.bytes
+            .store_relaxed(bytes.wrapping_add(other.bytes.load_relaxed()));
+        other.bytes.store_relaxed(0);
     }
 
     /// Subtracts `bytes` from the charge and from the user's account. If the charge has fewer than
     /// `bytes` bytes, subtracts all of them. Called in process context.
     pub fn uncharge(&mut self, bytes: usize) {
-        let mut less = self.empty_for_same_user();
-        less.bytes = self.bytes.min(bytes as u64);
-        self.bytes = self.bytes.wrapping_sub(less.bytes);
+        let less = self.empty_for_same_user();
+        let all = self.bytes.load_relaxed();
+        let nr = all.min(bytes as u64);
+        less.bytes.store_relaxed(nr);
+        self.bytes.store_relaxed(all.wrapping_sub(nr));
     }
 }
 
 impl Drop for MemoryCharge {
     fn drop(&mut self) {
-        uncharge_user(&self.user, (Resource::PFC_BYTES, self.bytes));
+        let bytes = self.bytes.load_relaxed();
+        uncharge_user(&self.user, (Resource::PFC_BYTES, bytes));
     }
 }
 

@@ -317,7 +317,7 @@ impl EventHandler<SysEnter<'_>> for AccountingState {
         let Some(here) = PerCpu::this_cpu() else {
             return;
         };
-        let task = here.task().map(|record| &record.task_state);
+        let task = || here.task().map(|record| &record.task_state);
         here.cpu_state.syscall_enter(task, || self.clock.now());
     }
 }
@@ -333,7 +333,7 @@ impl EventHandler<SysExit<'_>> for AccountingState {
         if user_return::has_exit_work() && self.enter_kernel(here) {
             return;
         }
-        let task = here.task().map(|record| &record.task_state);
+        let task = || here.task().map(|record| &record.task_state);
         here.cpu_state.syscall_exit(task, || self.clock.now());
     }
 }

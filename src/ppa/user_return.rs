@@ -101,7 +101,7 @@ impl Drop for KernelEntryHooks {
 #[no_mangle]
 extern "C" fn ppa_user_return() {
     if let Some(here) = PerCpu::this_cpu() {
-        let task = here.task().map(|record| &record.task_state);
+        let task = || here.task().map(|record| &record.task_state);
         here.cpu_state.syscall_exit(task, || here.clock.now());
     }
 }

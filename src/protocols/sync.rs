@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! [`Word`]: a 64-bit word shared with another CPU or with user space, and the two fences that the
+//! [`Word`]: a 64-bit word shared with another CPU or with user space, and the fences that the
 //! protocols use. Only this file selects the implementation of `Word`: the atomics of `core`, or
 //! the atomics of loom in tests that check the protocols.
 
@@ -10,9 +10,10 @@
 // accesses a `Word`. Loom checks the orderings of Rust's memory model.
 mod world {
     #[cfg(not(loom))]
-    use core::sync::atomic::{fence, AtomicU64, Ordering};
+    use core::sync::atomic::{compiler_fence, fence, AtomicU64, Ordering};
+    // Under loom an interrupt is a thread, for which a compiler barrier has no effect.
     #[cfg(loom)]
-    use loom::sync::atomic::{fence, AtomicU64, Ordering};
+    use loom::sync::atomic::{fence, fence as compiler_fence, AtomicU64, Ordering};
 
     pub(super) type Inner = AtomicU64;
 
@@ -48,6 +49,10 @@ mod world {
     #[inline(always)]
     pub(super) fn fence_release() {
         fence(Ordering::Release)
+    }
+    #[inline(always)]
+    pub(super) fn barrier() {
+        compiler_fence(Ordering::SeqCst)
     }
 }
 
@@ -115,4 +120,11 @@ pub fn fence_acquire() {
 #[inline(always)]
 pub fn fence_release() {
     world::fence_release()
+}
+
+/// Keeps the compiler from moving loads and stores across this call, like the kernel's `barrier()`.
+/// Orders accesses for interrupts on the same CPU only.
+#[inline(always)]
+pub fn barrier() {
+    world::barrier()
 }

@@ -14,6 +14,7 @@ use protocols::trace_buffer::{self, BufferRange, Counts};
 
 use crate::clock::{nr_clock_restarts, trace_clock};
 use crate::page::{Page, GFP_NO_OOM, PAGE_SIZE};
+use base::account::MemoryCharge;
 
 /// The buffer of one CPU in a trace: a page of counts ([`Counts`]), followed by the pages of
 /// records.
@@ -30,9 +31,6 @@ pub(crate) struct Buffer {
     /// The stream position up to which the reader has read or skipped the bytes. The reader skips
     /// corrupt bytes.
     read_position: Word,
-    /// Nonzero after a thread has waited for free buffer space until its timeout; reset to 0 when
-    /// the reader advances.
-    room_wait_timed_out: Word,
     /// `room_wait_tail_plus_1` and `room_wait_start_ns` describe the last wait of a thread for
     /// buffer space. `room_wait_tail_plus_1` is the reader's position during the wait, plus one.
     /// `room_wait_start_ns` is the time in nanoseconds at which the first thread began to wait
@@ -55,12 +53,20 @@ pub(crate) struct Buffer {
     /// The number of page allocations that failed, and the number of pages that are allocated.
     alloc_failures: Word,
     nr_allocated_pages: Word,
+    /// The charge for the memory of the buffer, which lasts until the last reference to the buffer
+    /// is dropped. A reader may hold a reference for long after the buffer was removed from its
+    /// trace. Declared last, so that drop frees the memory first.
+    charge: MemoryCharge,
 }
 
+/// A page and the charge for its memory.
+pub(crate) type ChargedPage = (Page, MemoryCharge);
+
 impl Buffer {
-    /// Creates a buffer in which only the page of counts is allocated. Returns `ENOMEM` if memory
+    /// Creates a buffer in which only the page of counts is allocated. `charge` is the charge for
+    /// at least [`bytes_without_records`](Self::bytes_without_records). Returns `ENOMEM` if memory
     /// is short. May sleep.
-    pub(crate) fn new(bytes: u32, flight: bool) -> Result<Self> {
+    pub(crate) fn new(bytes: u32, flight: bool, charge: MemoryCharge) -> Result<Self> {
         let nr = (bytes as usize / PAGE_SIZE).wrapping_add(1);
         let mut pages = KVVec::with_capacity(nr, GFP_NO_OOM)?;
         for _ in 0..nr {
@@ -71,7 +77,6 @@ impl Buffer {
             bytes,
             flight,
             read_position: Word::new(0),
-            room_wait_timed_out: Word::new(0),
             room_wait_tail_plus_1: Word::new(0),
             room_wait_start_ns: Word::new(0),
             reported_lost: Word::new(0),
@@ -81,6 +86,7 @@ impl Buffer {
             discarded_bytes: Word::new(0),
             alloc_failures: Word::new(0),
             nr_allocated_pages: Word::new(0),
+            charge,
         };
         let counts = buffer.get_or_alloc_page(0).ok_or(ENOMEM)?;
         // INVARIANT: `get_or_alloc_page(0)` has made the first word of `pages` nonzero.
@@ -90,32 +96,37 @@ impl Buffer {
         Ok(buffer)
     }
 
-    /// Allocates all pages of the buffer, so that writes to the buffer cause no page fault. Returns
-    /// `ENOMEM` if memory is short. May sleep.
+    /// Allocates all pages of the buffer, so that writes to the buffer cause no page fault. The
+    /// charge that was passed to [`new`](Self::new) includes all pages. Returns `ENOMEM` if memory
+    /// is short. May sleep.
     pub(crate) fn allocate_all_pages(&self) -> Result {
         (0..self.pages.len()).try_for_each(|n| self.get_or_alloc_page(n).map(|_| ()).ok_or(ENOMEM))
     }
 
-    /// Returns the address of page `number`, which is allocated if needed. Returns `None` if
-    /// `number` is too large or memory is short. May sleep.
+    /// Returns the address of page `number`, which is allocated if needed. The page has been charged
+    /// already. Returns `None` if `number` is too large or memory is short. May sleep.
     fn get_or_alloc_page(&self, number: usize) -> Option<usize> {
         match self.pages.get(number)?.load_relaxed() {
-            0 => self.page_or_insert_spare(number, &mut Page::new().ok()),
+            0 => {
+                let paid = |page| (page, self.charge.empty_for_same_user());
+                self.page_or_insert_spare(number, &mut Page::new().ok().map(paid))
+            }
             there => Some(there as usize),
         }
     }
 
     /// Returns the address of page `number`. If page `number` is not allocated yet, the buffer
-    /// takes the page in `spare`. Returns `None` if `number` is too large, or if a page is needed
-    /// and `spare` is empty. Caller holds `TRACING`.
+    /// takes the page in `spare`, and its charge. Returns `None` if `number` is too large, or if a
+    /// page is needed and `spare` is empty. Caller holds `TRACING`.
     pub(crate) fn page_or_insert_spare(
         &self,
         number: usize,
-        spare: &mut Option<Page>,
+        spare: &mut Option<ChargedPage>,
     ) -> Option<usize> {
         let word = self.pages.get(number)?;
         if word.load_relaxed() == 0 {
-            let page = spare.take()?;
+            let (page, mut charge) = spare.take()?;
+            self.charge.absorb(&mut charge);
             let there = self.nr_allocated_pages.load_relaxed();
             self.nr_allocated_pages.store_relaxed(there.wrapping_add(1));
             // INVARIANT: The word in `pages` is set once, and keeps the reference of `page` until
@@ -286,16 +297,14 @@ impl Buffer {
         self.read_position.load_relaxed()
     }
 
-    /// Returns whether, since the reader last advanced, a thread has waited for free buffer space
-    /// until its timeout.
-    pub(crate) fn has_room_wait_timed_out(&self) -> bool {
-        self.room_wait_timed_out.load_relaxed() != 0
-    }
-
     /// Returns the time in nanoseconds at which the first thread began to wait for the reader to
     /// advance beyond `tail`. The first call with a new `tail` stores `now` as this time, and
-    /// returns it. Later calls with the same `tail` return the stored time. Caller holds `TRACING`.
+    /// returns it. Later calls with the same `tail` return the stored time. Returns `now`, and
+    /// stores nothing, if the reader has advanced already. Caller holds `TRACING`.
     pub(crate) fn get_or_set_room_wait_start_ns(&self, tail: u64, now: u64) -> u64 {
+        if self.read_position() != tail {
+            return now;
+        }
         let place = tail.wrapping_add(1);
         if self.room_wait_tail_plus_1.load_relaxed() != place {
             self.room_wait_start_ns.store_relaxed(now);
@@ -304,16 +313,9 @@ impl Buffer {
         self.room_wait_start_ns.load_relaxed()
     }
 
-    /// Records that a thread's wait for free buffer space has timed out. Until the reader advances,
-    /// further calls that wait for space in the buffer fail at once.
-    pub(crate) fn record_room_wait_timeout(&self) {
-        self.room_wait_timed_out.store_relaxed(1);
-    }
-
     /// Records that the reader has read all bytes before position `next`, so that the writer can
     /// reuse their space.
     pub(crate) fn advance(&self, next: u64) {
-        self.room_wait_timed_out.store_relaxed(0);
         self.read_position.store_relaxed(next);
         let [.., tail] = self.counts();
         // Release: pairs with the writer's acquire of the tail: the reader has copied the bytes

@@ -60,9 +60,15 @@ impl BufferSet {
         self.buffers.iter().flatten()
     }
 
+    /// Returns the size of the set without its buffers, in bytes. The set is charged to its trace,
+    /// and each buffer has a charge of its own.
+    pub(crate) fn memory_without_buffers(&self) -> usize {
+        Self::bytes_without_buffers(self.buffers.len() as u32)
+    }
+
     /// Returns the size of the set and its buffers, in bytes.
     pub(crate) fn memory(&self) -> u64 {
-        let empty = Self::bytes_without_buffers(self.buffers.len() as u32) as u64;
+        let empty = self.memory_without_buffers() as u64;
         self.iter()
             .fold(empty, |sum: u64, buffer| sum.wrapping_add(buffer.memory()))
     }

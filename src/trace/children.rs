@@ -329,7 +329,11 @@ pub(crate) fn add_forked_child_to_traces(mm: &Mm) {
     drop(all);
     let known = |(_, files): &&(i64, u32)| forker != 0 && *files != 0;
     for (at, _) in copies.iter().filter(known) {
-        replace_tls_words_if_equal(*at, u64::from(forker) << 32, [0, 0]);
+        let number = u64::from(forker) << 32;
+        replace_tls_words_if_equal(*at, number, [0, 0]);
+        // If the parent's thread has created a child by vfork() and has written no event since, its
+        // structure still has the mark, and this process, which has its own memory, inherits it.
+        replace_tls_words_if_equal(*at, number | THREAD_SHARED, [0, 0]);
     }
     join_traces(key);
 }

@@ -197,7 +197,7 @@ impl Tracing {
             trace.signal.notify_reader();
             let might = |alive: &LiveProcess| trace.permission_check().allows_by_ptrace_rule(alive);
             if changed && !process.leader_and_access().is_some_and(might) {
-                trace.remove_denied_process(key);
+                trace.remove_denied_process(process);
                 continue;
             }
             paid = paid || process.charge_trace_owner(trace.memory_charge()).is_ok();

@@ -6,7 +6,7 @@ use kernel::alloc::KVVec;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, ChargedPage};
 use crate::buffer_set::BufferSet;
 use crate::page::{Page, GFP_NO_OOM, PAGE_SIZE};
 use crate::sorted::allocate_list_for_more_than;
@@ -42,9 +42,8 @@ pub(crate) struct BufferParams {
 pub(crate) struct FaultMemory {
     pub(crate) set_list: KVVec<BufferSet>,
     pub(crate) set: Option<(BufferSet, MemoryCharge)>,
-    pub(crate) buffer: Option<(Arc<Buffer>, MemoryCharge)>,
-    pub(crate) page: Option<Page>,
-    pub(crate) page_charge: Option<MemoryCharge>,
+    pub(crate) buffer: Option<Arc<Buffer>>,
+    pub(crate) page: Option<ChargedPage>,
     /// The id of the trace that may use the memory; 0 before anything is allocated.
     pub(crate) trace: u64,
 }
@@ -71,15 +70,12 @@ impl FaultMemory {
                 let charge = terms
                     .payer
                     .charge_same_user(Buffer::bytes_without_records(terms.bytes))?;
-                let buffer = Buffer::new(terms.bytes, terms.flight)?;
-                self.buffer = Some((Arc::new(buffer, GFP_NO_OOM)?, charge));
+                let buffer = Buffer::new(terms.bytes, terms.flight, charge)?;
+                self.buffer = Some(Arc::new(buffer, GFP_NO_OOM)?);
             }
             NeededMemory::Page => {
-                // Charge the page after its allocation, because `Trace::page_or_insert_spare`
-                // counts `page_charge` as used even if `page` is `None`.
-                let page = Page::new()?;
-                self.page_charge = Some(terms.payer.charge_same_user(PAGE_SIZE)?);
-                self.page = Some(page);
+                let charge = terms.payer.charge_same_user(PAGE_SIZE)?;
+                self.page = Some((Page::new()?, charge));
             }
         }
         Ok(())

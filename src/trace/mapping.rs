@@ -12,12 +12,13 @@ use kernel::bindings;
 use kernel::error::to_result;
 use kernel::ffi::c_ulong;
 use kernel::prelude::*;
-use trace_rules::abi::{self, map, NR_TRACES};
+use trace_rules::abi::{self, flag, map, NR_TRACES};
 
 use crate::children;
 use crate::fault_memory::FaultMemory;
 use crate::helpers;
 use crate::page::PAGE_SIZE;
+use crate::process::Process;
 use crate::process_calls::{self, AttachedFile};
 use crate::registry::{Tracing, TRACING};
 use crate::trace::Trace;
@@ -184,13 +185,18 @@ fn insert_page<T>(
         // slot now, drop the memory in `spare`.
         if !spare.is_usable_for_trace(trace.id) {
             drop(all);
-            spare = FaultMemory::default();
+            (spare, made) = (FaultMemory::default(), Ok(()));
             continue;
         }
         match trace.page_or_insert_spare(key, cpu, number, &mut spare) {
             Ok(page) => return Some(put(page.unwrap_or(nobodys))),
             Err(_) if made.is_err() => {
                 trace.count_alloc_failure(key, cpu);
+                if trace.has_flag(flag::SHARED) {
+                    if let Ok(process) = all.process(key) {
+                        remove_from_shared_trace(process, slot as usize);
+                    }
+                }
                 return Some(put(nobodys));
             }
             Err(need) => {
@@ -200,6 +206,21 @@ fn insert_page<T>(
             }
         }
     }
+}
+
+/// Removes a process from the shared trace in a slot, because memory for a page of a shared buffer
+/// is short. The placeholder page then replaces all pages of the trace's buffers.
+///
+/// If the placeholder page replaced only the missing page, the process would damage the records of
+/// other processes. With a placeholder page in place of the counts, the process would write to the
+/// positions of a `head` that no other process has. With a placeholder page in place of records, it
+/// would commit records that are not in the buffer.
+fn remove_from_shared_trace(process: &mut Process, slot: usize) {
+    process.clear_slot_bits(slot);
+    process.record_in_slot(slot, false);
+    process.unmap_slot_pages(slot);
+    // The caller maps the placeholder page.
+    process.mark_slot_mapped(slot);
 }
 
 /// Marks a slot as mapped in the process. Returns the trace in the slot if the process is in that

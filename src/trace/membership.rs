@@ -3,6 +3,8 @@
 //! Adds processes to traces, when a trace or a process has been created. `TRACING` is not held while
 //! permission is checked.
 
+use kernel::prelude::*;
+
 use crate::lock_yielder::LockYielder;
 use crate::marker_bits::set_all_marker_bits_of_process;
 use crate::permission::{may_trace_or_count_untraced, permission_query, PermissionQuery};
@@ -82,33 +84,38 @@ pub(crate) fn join_traces(key: u64) {
             return;
         };
         after = asks.id;
-        if may_trace_or_count_untraced(&asks, &leader) {
+        if may_trace_or_count_untraced(&asks, key, &leader) {
             TRACING.lock().join(asks.id, key);
             set_all_marker_bits_of_process(asks.id, key, &mut call);
         }
     }
 }
 
-/// Adds to a new trace all processes that can join it, one at a time. Stops early if the caller is
-/// killed. The caller does not hold `TRACING`. If memory is short, the permission check of a
-/// process can fail, and the process is then counted in the trace (`no_memory`). Besides the
-/// permission checks, only the cache of glob matches needs memory, and names can be matched without
-/// the cache.
+/// Adds to a new trace all processes that can join it, one at a time. Returns `EINTR` if the caller
+/// is being killed: the trace may then lack processes, and the caller ends the trace. The caller
+/// does not hold `TRACING`. If memory is short, the permission check of a process can fail, and the
+/// process is then counted in the trace (`no_memory`). Besides the permission checks, only the
+/// cache of glob matches needs memory, and names can be matched without the cache.
 ///
 /// Processes that attach during the call add themselves to the trace ([`join_traces`]), and this
 /// function skips such processes. Otherwise this function would not return while new processes
 /// attach faster than it adds them to the trace.
-pub(super) fn add_joinable_processes(id: u64) {
+pub(super) fn add_joinable_processes(id: u64) -> Result {
     let mut after = 0u64;
     let mut call = LockYielder::new();
     let end = TRACING.lock().next_key;
     loop {
         let next = TRACING.lock().next_process_and_join_query(id, after);
-        let Some((key, could)) = next.filter(|(key, _)| *key < end && !has_fatal_signal()) else {
-            return;
+        // Test for the signal at the end of the list too: a fatal signal interrupts the permission
+        // check of a process, and this process does not join the trace.
+        if has_fatal_signal() {
+            return Err(EINTR);
+        }
+        let Some((key, could)) = next.filter(|(key, _)| *key < end) else {
+            return Ok(());
         };
         after = key;
-        if could.is_some_and(|(asks, leader)| may_trace_or_count_untraced(&asks, &leader)) {
+        if could.is_some_and(|(asks, leader)| may_trace_or_count_untraced(&asks, key, &leader)) {
             TRACING.lock().join(id, key);
             set_all_marker_bits_of_process(id, key, &mut call);
         }

@@ -113,16 +113,16 @@ pub(super) fn permission_query((trace, process): (&Trace, &Process)) -> Option<P
     Some((trace.permission_check(), process.leader()?.clone()))
 }
 
-/// Returns whether a trace's creator may trace the process with this thread-group leader. A process
-/// whose check could not be made does not join the trace: the process is logged, and counted in the
-/// trace. A process that the creator may not stop is counted too, because a user may expect that it
-/// joins: Yama may refuse the permission for the user's own processes. May sleep; the caller does
-/// not hold `TRACING`.
-pub(super) fn may_trace_or_count_untraced(asks: &PermissionCheck, leader: &Task) -> bool {
+/// Returns whether a trace's creator may trace the process `key`, whose thread-group leader is
+/// `leader`. A process whose check could not be made does not join the trace: the process is logged,
+/// and counted in the trace. A process that the creator may not stop is counted too, because a user
+/// may expect that it joins: Yama may refuse the permission for the user's own processes. May sleep;
+/// the caller does not hold `TRACING`.
+pub(super) fn may_trace_or_count_untraced(asks: &PermissionCheck, key: u64, leader: &Task) -> bool {
     let checked = asks.check(leader);
     if asks.needs_ptrace_attach && checked == Err(EPERM) {
-        if let Ok(trace) = TRACING.lock().trace(asks.id) {
-            trace.count_denied_process();
+        if let Some((trace, process)) = TRACING.lock().trace_and_process(asks.id, key) {
+            trace.count_denied_process(process);
         }
     }
     access::access_result_to_bool(checked).unwrap_or_else(|error| {
@@ -279,7 +279,12 @@ impl Tracing {
         let Some((trace, process)) = self.trace_and_process(id, key) else {
             return;
         };
-        trace.remove_denied_process(key);
+        // Several readers, and several waiting threads of the process, can find at the same time
+        // that the permission is lost.
+        if !trace.has_live(process) && trace.buffer_set(key).is_none() {
+            return;
+        }
+        trace.remove_denied_process(process);
         if let Some(slot) = trace.state.slot() {
             process.clear_slot_bits(slot);
             process.record_in_slot(slot, false);

@@ -28,8 +28,8 @@ use crate::clock::trace_clock;
 use crate::marker::{MarkerMemory, RegisteredMarker};
 use crate::page::{Page, PAGE_SIZE};
 use crate::process_memory::{
-    count_process_of_caller, max_processes_per_user, range_start, LiveProcess, PlaceholderPage,
-    ProcessPages, NR_MARKER_PAGES, WORDS_PER_PAGE,
+    count_process_of_caller, max_processes_per_user, range_start, DenyingTraces, LiveProcess,
+    PlaceholderPage, ProcessPages, NR_MARKER_PAGES, WORDS_PER_PAGE,
 };
 use crate::sorted::move_to_larger_list;
 use base::access::{AccessTargetSnapshot, Identity};
@@ -94,6 +94,8 @@ pub(crate) struct Process {
     leader_and_access: Option<LiveProcess>,
     /// Bit mask of the slots whose traces the process is in.
     slot_mask: u32,
+    /// The traces that have counted the process in `denied`.
+    pub(crate) denying_traces: DenyingTraces,
     /// Bit mask of the slots for which the process may have pages mapped.
     mapped_slot_mask: u32,
     /// The device node whose pages the process maps, or `None` after the process has ended.
@@ -165,6 +167,7 @@ impl Process {
             has_parents_identity: false,
             leader_and_access: Some(awake.leader_and_access),
             slot_mask: 0,
+            denying_traces: DenyingTraces::default(),
             mapped_slot_mask: 0,
             sorted_marker_numbers: KVVec::new(),
             control: Some(awake.control),
@@ -208,6 +211,7 @@ impl Process {
             has_parents_identity: true,
             leader_and_access: Some(room.parent_leader_and_access),
             slot_mask: 0,
+            denying_traces: DenyingTraces::default(),
             mapped_slot_mask: 0,
             sorted_marker_numbers: room.sorted_marker_numbers,
             control: None,

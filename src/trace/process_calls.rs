@@ -329,18 +329,19 @@ pub(crate) fn wait_for_room(key: u64, slot: u32, cpu: u32, tail: u64) -> Result 
         };
         (buffer, trace.signal.clone(), end, trace.id)
     };
-    if buffer.has_room_wait_timed_out() {
+    let is_full = || buffer.read_position() == tail;
+    // If another thread's wait for this position has timed out, do not wait again.
+    if is_full() && clock::monotonic_ns() >= end {
         return Err(ETIMEDOUT);
     }
     recheck_or_remove_process(key, id, false)?;
     loop {
         let left = end.saturating_sub(clock::monotonic_ns());
         let some = left.min(PERMISSION_RECHECK_NS);
-        if signal.wait_for_room(|| buffer.read_position() != tail, some)? {
+        if signal.wait_for_room(|| !is_full(), some)? {
             return Ok(());
         }
         if some == left {
-            buffer.record_room_wait_timeout();
             return Err(ETIMEDOUT);
         }
         recheck_or_remove_process(key, id, true)?;

@@ -8,7 +8,7 @@ use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
 use kernel::task::Task;
-use trace_rules::abi::{self, Control, NR_MARKERS};
+use trace_rules::abi::{self, Control, NR_MARKERS, NR_TRACES};
 
 use crate::helpers;
 use crate::page::{Page, GFP_NO_OOM, PAGE_SIZE};
@@ -71,6 +71,25 @@ impl LiveProcess {
             leader,
             access_snapshot,
         })
+    }
+}
+
+/// The traces that have counted a process in `denied`: for each slot, the id of the last such trace,
+/// or 0.
+#[derive(Default)]
+pub(crate) struct DenyingTraces([u64; NR_TRACES]);
+
+impl DenyingTraces {
+    /// Records that the trace `id` counts the process. `slot` is the slot of the trace, or `None` if
+    /// the trace has ended. Returns false if the trace has counted the process already.
+    pub(crate) fn record(&mut self, slot: Option<usize>, id: u64) -> bool {
+        if self.0.contains(&id) {
+            return false;
+        }
+        if let Some(place) = slot.and_then(|slot| self.0.get_mut(slot)) {
+            *place = id;
+        }
+        true
     }
 }
 

@@ -172,7 +172,7 @@ pub(crate) struct Trace {
     /// Number of processes, markers and buffers that could not be added because memory was short or
     /// a limit was reached. Failures to add a page to an existing buffer are counted in the buffer.
     nr_failures_to_add: u64,
-    /// The charge for the memory of the trace and its buffers.
+    /// The charge for the memory of the trace and its buffer sets, without the buffers.
     charge: MemoryCharge,
     /// Counts the trace in the quotas of the user that created the trace. Set when the trace gets a
     /// slot.
@@ -290,9 +290,12 @@ impl Trace {
         self.nr_failures_to_add = self.nr_failures_to_add.wrapping_add(1);
     }
 
-    /// Counts a process that does not join the trace, because the trace's creator may not stop it.
-    pub(crate) fn count_denied_process(&mut self) {
-        self.denied = self.denied.wrapping_add(1);
+    /// Counts a process that is not in the trace, because the trace's creator may not trace or stop
+    /// it. A process is counted once.
+    pub(crate) fn count_denied_process(&mut self, process: &mut Process) {
+        if process.denying_traces.record(self.state.slot(), self.id) {
+            self.denied = self.denied.wrapping_add(1);
+        }
     }
 
     /// Returns a copy of the globs of the trace.
@@ -302,11 +305,11 @@ impl Trace {
 
     /// Removes a process that the trace's creator may not trace any more, with the process's unread
     /// data.
-    pub(crate) fn remove_denied_process(&mut self, key: u64) {
-        if let Some(place) = self.set_index(key) {
+    pub(crate) fn remove_denied_process(&mut self, process: &mut Process) {
+        if let Some(place) = self.set_index(process.key) {
             self.remove(place);
         }
-        self.count_denied_process();
+        self.count_denied_process(process);
     }
 
     /// Returns the contents of the trace's slot in the control page of a process.
@@ -326,14 +329,19 @@ impl Trace {
     /// allocate memory. May sleep.
     pub(crate) fn add_kernel_buffers(&mut self) -> Result {
         let mut set = BufferSet::new(KEY_KERNEL, cpu::nr_cpu_ids())?;
+        let flight = self.has_flag(flag::FLIGHT);
+        let records = self.buffer_bytes as usize;
+        let all_bytes = Buffer::bytes_without_records(self.buffer_bytes).wrapping_add(records);
         for (place, cpu) in set.buffers.iter_mut().zip(0u32..u32::MAX) {
             if cpu::is_possible(cpu) {
-                let buffer = Buffer::new(self.buffer_bytes, self.has_flag(flag::FLIGHT))?;
+                let charge = self.charge.charge_same_user(all_bytes)?;
+                let buffer = Buffer::new(self.buffer_bytes, flight, charge)?;
                 buffer.allocate_all_pages()?;
                 *place = Some(Arc::new(buffer, GFP_KERNEL_ACCOUNT)?);
             }
         }
-        let mut charge = self.charge.charge_same_user(set.memory() as usize)?;
+        let bytes = set.memory_without_buffers();
+        let mut charge = self.charge.charge_same_user(bytes)?;
         self.sets.push(set, GFP_KERNEL_ACCOUNT)?;
         self.charge.absorb(&mut charge);
         Ok(())
@@ -410,7 +418,7 @@ impl Trace {
         }
         let key = if shared { KEY_SHARED } else { key };
         self.ensure_buffer_set(key, spare)?;
-        let Self { sets, charge, .. } = self;
+        let sets = &mut self.sets;
         let at = search(sets, key, |set| set.key).map_err(|_| NeededMemory::BufferSet)?;
         let Some(place) = sets.get_mut(at).and_then(|set| set.buffers.get_mut(cpu)) else {
             return Ok(None);
@@ -422,18 +430,11 @@ impl Trace {
             if number != 0 {
                 return Ok(None);
             }
-            let (buffer, mut of_it) = spare.buffer.take().ok_or(NeededMemory::Buffer)?;
-            charge.absorb(&mut of_it);
-            *place = Some(buffer);
+            *place = Some(spare.buffer.take().ok_or(NeededMemory::Buffer)?);
         }
         let page = place
             .as_ref()
             .and_then(|b| b.page_or_insert_spare(number, &mut spare.page));
-        if spare.page.is_none() {
-            if let Some(of_page) = &mut spare.page_charge {
-                charge.absorb(of_page);
-            }
-        }
         page.map(Some).ok_or(NeededMemory::Page)
     }
 
@@ -473,7 +474,7 @@ impl Trace {
     fn remove(&mut self, place: usize) -> Option<BufferSet> {
         let set = self.sets.remove(place).ok()?;
         self.freed_losses.add(&set);
-        self.charge.uncharge(set.memory() as usize);
+        self.charge.uncharge(set.memory_without_buffers());
         if let Some(bytes) = set.total_bytes_if_ended() {
             self.nr_ended = self.nr_ended.wrapping_sub(1);
             self.ended_bytes = self.ended_bytes.wrapping_sub(bytes);

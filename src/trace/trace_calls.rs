@@ -159,7 +159,9 @@ pub(crate) fn end(id: u64) -> Result {
     Ok(())
 }
 
-/// Pauses or resumes a trace. A paused trace records no events.
+/// Pauses or resumes a trace. A paused trace records no events. Returns `EINTR` if the caller is
+/// killed before all processes are resumed: the trace is then paused again, so that it does not
+/// record the events of some processes only.
 pub(crate) fn set_paused(id: u64, pause: bool) -> Result {
     let mut all = TRACING.lock();
     let trace = all.trace(id)?;
@@ -195,7 +197,11 @@ pub(crate) fn set_paused(id: u64, pause: bool) -> Result {
     let mut from = 0u64;
     let mut call = LockYielder::new();
     // Processes that attach during the call set the bits of their markers themselves.
-    while from < end && !has_fatal_signal() {
+    while from < end {
+        if has_fatal_signal() {
+            set_paused(id, true)?;
+            return Err(EINTR);
+        }
         let next = TRACING.lock().find_process_in_slot_from(from, slot);
         from = match next {
             LimitedSearch::Found(key) => {
@@ -425,8 +431,9 @@ pub(crate) fn next_marker(key: u64, number: u32) -> Result<Describe> {
 ///
 /// `EINVAL` for invalid arguments, `EEXIST` if the user has a trace with this name, `EBUSY` if no
 /// slot is free or a quota is exhausted, `EDQUOT`, `ENOMEM`, or `ENODEV` if the module is about to
-/// be unloaded. `EPERM` if the trace records kernel events or processes of all users and the caller
-/// has no `CAP_PERFMON`.
+/// be unloaded. `EINTR` if the caller is killed before all running processes have joined the trace:
+/// the trace is then ended, even with `flag::KEEP`. `EPERM` if the trace records kernel events or
+/// processes of all users and the caller has no `CAP_PERFMON`.
 pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(FileTraceRef, usize)> {
     let page = match filter.is_empty() {
         true => None,
@@ -496,7 +503,10 @@ pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(FileTraceRef
     }
     let held = all.trace_ref_for_counted_file(id, signal);
     drop(all);
-    add_joinable_processes(id);
+    if let Err(error) = add_joinable_processes(id) {
+        let _ = end(id);
+        return Err(error);
+    }
     Ok((held, slot))
 }
 

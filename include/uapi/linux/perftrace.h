@@ -73,7 +73,7 @@
  * @mask: size of a buffer's area for records in bytes, minus 1
  * @wait_ms: with PERFTRACE_WAIT, the value of perftrace_create.wait_ms. If the program has closed
  *	its descriptor of /dev/perftrace, its threads cannot call PERFTRACE_WAIT_ROOM. Instead, the
- *	threads poll for room, for at most @wait_ms milliseconds
+ *	threads poll for room, for at most @wait_ms milliseconds after the last read of the buffer
  */
 struct perftrace_slot {
 	__u32	generation;

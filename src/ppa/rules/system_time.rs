@@ -10,13 +10,18 @@
 use super::cpu::Cpu;
 use super::task::{Task, ValueWords};
 use super::values::{add, is_system_time_mode, value, KERNEL_UNTIL_USER_MODE, SYSTEM, USER};
-use protocols::sync::fence_release;
+use protocols::sync::{barrier, fence_release};
 
 impl Cpu {
-    /// Accounts the beginning of a system call. Context: the task that makes the call, preemption
-    /// off.
+    /// Accounts the beginning of a system call. `task` returns the running task, which an interrupt
+    /// on this CPU can replace until the update has begun. Context: the task that makes the call,
+    /// preemption off.
     #[inline]
-    pub fn syscall_enter<V: ValueWords>(&self, task: Option<&Task<V>>, clock: impl Fn() -> u64) {
+    pub fn syscall_enter<'a, V: ValueWords + 'a>(
+        &self,
+        task: impl FnOnce() -> Option<&'a Task<V>>,
+        clock: impl Fn() -> u64,
+    ) {
         self.begin_mode_update();
         // If seccomp has checked the call, system time has begun already.
         if !is_system_time_mode(self.mode.load_relaxed()) {
@@ -27,7 +32,7 @@ impl Cpu {
         // or a later value. Pairs with the acquire in `stable_mode`.
         self.mode.store_release(SYSTEM);
         add(&self.calls, 1);
-        if let Some(values) = task.and_then(Task::current_group_values) {
+        if let Some(values) = task().and_then(Task::current_group_values) {
             add(&values[value::CALLS], 1);
         }
         self.end_mode_update();
@@ -73,9 +78,14 @@ impl Cpu {
     }
 
     /// Accounts the end of system time: at the end of a system call, or when the CPU enters user
-    /// mode. Does nothing in the modes `USER` and `IDLE`. Context: the task, preemption off.
+    /// mode. Does nothing in the modes `USER` and `IDLE`. `task` returns the running task, as in
+    /// [`syscall_enter`](Self::syscall_enter). Context: the task, preemption off.
     #[inline]
-    pub fn syscall_exit<V: ValueWords>(&self, task: Option<&Task<V>>, clock: impl Fn() -> u64) {
+    pub fn syscall_exit<'a, V: ValueWords + 'a>(
+        &self,
+        task: impl FnOnce() -> Option<&'a Task<V>>,
+        clock: impl Fn() -> u64,
+    ) {
         if !is_system_time_mode(self.mode.load_relaxed()) {
             return;
         }
@@ -85,7 +95,7 @@ impl Cpu {
         self.seqcount.write_begin();
         let own = self.current_own_time(clock);
         let called = own.wrapping_sub(self.own_ticks_at_system_time_start.load_relaxed());
-        if let Some(values) = task.and_then(Task::current_group_values) {
+        if let Some(values) = task().and_then(Task::current_group_values) {
             add(&values[value::SYSTEM], called);
         }
         add(&self.system, called);
@@ -95,13 +105,18 @@ impl Cpu {
     }
 
     /// Begins an update of the CPU's mode and system time. Interrupts on this CPU must not change
-    /// the mode or the system time before [`end_mode_update`](Self::end_mode_update).
+    /// the mode or the system time, or replace the running task, before
+    /// [`end_mode_update`](Self::end_mode_update).
     #[inline(always)]
     fn begin_mode_update(&self) {
         self.updating_mode.store_relaxed(1);
         // For interrupts on this CPU, program order makes the store of `updating_mode` visible
         // before the update.
         fence_release();
+        // A release fence does not order later loads. Pairs with the load of `updating_mode` in an
+        // interrupt on this CPU (`is_updating_mode`), which replaces the running task: the update
+        // loads the task after the store of `updating_mode`.
+        barrier();
     }
 
     #[inline(always)]

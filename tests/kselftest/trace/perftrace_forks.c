@@ -17,11 +17,11 @@
 
 #define EVENTS		100
 
-enum { FORK, RAW_FORK, CLONE, CLONE3, UNDERSCORE, NESTED, NR_METHODS };
+enum { FORK, RAW_FORK, CLONE, CLONE3, UNDERSCORE, NESTED, AFTER_VFORK, NR_METHODS };
 
 static const char *const methods[NR_METHODS] = {
 	"fork()", "SYS_fork", "SYS_clone", "SYS_clone3", "_Fork()",
-	"SYS_fork in a child of SYS_fork",
+	"SYS_fork in a child of SYS_fork", "SYS_fork after vfork()",
 };
 
 static struct shared {
@@ -43,6 +43,13 @@ static pid_t create_child(int method)
 		return syscall(SYS_clone3, &args, sizeof(args));
 	case UNDERSCORE:
 		return _Fork();
+	case AFTER_VFORK:
+		/*
+		 * The kernel marks the thread data that the child of vfork() shares. The mark stays
+		 * until this thread writes an event, so the child of SYS_fork inherits it.
+		 */
+		if (!vfork())
+			_exit(0);
 	}
 	return syscall(SYS_fork);
 }

@@ -11,6 +11,7 @@
 #include "capabilities.h"
 #include "memory.h"
 #include "trace.h"
+#include <linux/userfaultfd.h>
 #include <pthread.h>
 
 #define USER	1001
@@ -140,6 +141,100 @@ static void test_dead_processes(void)
 	is(trace_ioctl(fd, PERFTRACE_END, NULL), 0, "9.1 ended processes: the trace ends");
 	close(fd);
 	ok(wait_until(nothing_charged()), "9.1 ended processes: no charge is left after the trace");
+}
+
+/* Fills the process's buffer in the trace in @slot: all of its pages are allocated. */
+static int fill_and_end(int slot)
+{
+	return in_child({
+		const volatile char *records;
+		struct traced_process t;
+		int marker;
+
+		pin_to_cpu(0);
+		marker = traced_open_marker(&t, 0, "charges:x");
+		write_number(&t, slot, 0, marker, 1);
+		records = (char *)get_buffer(&t, slot, 0) + PERFTRACE_RECORDS;
+		for (size_t at = 0; at < PERFTRACE_BYTES_MAX; at += PAGE)
+			(void)records[at];
+		_exit(marker < 0);
+	});
+}
+
+/* A call of PERFTRACE_READ into a page that is missing until end_blocked_read() provides it. */
+static struct {
+	int uffd, fd, rc;
+	pthread_t thread;
+	struct perftrace_read read;
+} blocked;
+
+static void *read_into_missing_page(void *unused)
+{
+	blocked.rc = trace_ioctl(blocked.fd, PERFTRACE_READ, &blocked.read);
+	return unused;
+}
+
+/* Starts a read of the first buffer of a trace. Returns true when the read has blocked. */
+static bool start_blocked_read(int fd)
+{
+	struct uffdio_api api = { .api = UFFD_API };
+	struct uffdio_register area = { .mode = UFFDIO_REGISTER_MODE_MISSING };
+	struct uffd_msg message;
+
+	blocked.fd = fd;
+	blocked.read = first_buffer;
+	blocked.read.to = (unsigned long)map_memory(PAGE, MAP_PRIVATE);
+	blocked.read.bytes = PAGE;
+	area.range.start = blocked.read.to;
+	area.range.len = PAGE;
+	blocked.uffd = syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
+	bail_if(blocked.uffd < 0 || ioctl(blocked.uffd, UFFDIO_API, &api) ||
+		ioctl(blocked.uffd, UFFDIO_REGISTER, &area), "userfaultfd");
+	pthread_create(&blocked.thread, NULL, read_into_missing_page, NULL);
+	return wait_until(read(blocked.uffd, &message, sizeof(message)) == sizeof(message));
+}
+
+/* Returns the result of the read. */
+static int end_blocked_read(void)
+{
+	struct uffdio_zeropage page = { .range = { blocked.read.to, PAGE } };
+
+	ioctl(blocked.uffd, UFFDIO_ZEROPAGE, &page);
+	pthread_join(blocked.thread, NULL);
+	close(blocked.uffd);
+	munmap((void *)(unsigned long)blocked.read.to, PAGE);
+	return blocked.rc;
+}
+
+/*
+ * Tests the charge for a buffer that a trace drops during a read of the buffer. The trace keeps at
+ * most 64 MiB of ended processes, and the buffer of each process has 4 MiB. The trace therefore
+ * drops the first process when the last process ends.
+ */
+static void test_dropped_while_read(void)
+{
+	const int flags = PERFTRACE_KEEP | PERFTRACE_FLIGHT, nr = 64 / 4;
+	int slot, fd = trace_create("dropped", "charges:*", flags, PERFTRACE_BYTES_MAX, &slot);
+	struct perftrace_info info;
+	int bad = fill_and_end(slot);
+	__u64 charged;
+
+	ok(start_blocked_read(fd), "9.1 dropped process: a reader blocks in a read of its buffer");
+	for (int i = 1; i < nr; i++)
+		bad += fill_and_end(slot);
+	info = trace_info(fd);
+	charged = charged_bytes(0);
+	ok(!bad && info.dropped == 1 && info.nr_processes == (__u64)nr - 1,
+	   "9.1 dropped process: it is dropped before the read ends (%llu processes kept)",
+	   info.nr_processes);
+	ok(charged >= info.memory + PERFTRACE_BYTES_MAX,
+	   "9.1 dropped process: its buffer stays charged until the read ends (%llu, %llu bytes)",
+	   charged, info.memory);
+	is(end_blocked_read(), 0, "9.1 dropped process: the read of its buffer succeeds");
+	ok(wait_until(charged_bytes(0) < info.memory + PERFTRACE_BYTES_MAX),
+	   "9.1 dropped process: the charge for its buffer ends after the read");
+	trace_end(fd);
+	ok(wait_until(nothing_charged()), "9.1 dropped process: no charge is left after the trace");
 }
 
 static void child_attach(void)
@@ -393,11 +488,12 @@ static void test_release(void)
 
 int main(void)
 {
-	plan(5 + 4 + 5 + 3 + 2 + 2 + 2 + 2);
+	plan(5 + 4 + 6 + 5 + 3 + 2 + 2 + 2 + 2);
 	shared = map_memory(PAGE, MAP_SHARED);
 	trace_load();
 	test_descriptors();
 	test_dead_processes();
+	test_dropped_while_read();
 	test_refused_counts();
 	test_unchecked_process();
 	test_inherited_mapping();

@@ -72,13 +72,15 @@ static void set_credentials(enum credentials cred)
 /* State of a target: requests to the process, and their results. */
 static struct target {
 	volatile __u64 key;
-	volatile int ready, write, written, hide;
+	volatile int ready, write, written, hide, join_again;
 	volatile int slot, result;
 } *targets;
 
 /*
  * Runs a target process, which waits for requests in @self. If @self->hide is set, the target
- * becomes undumpable. If @self->write has a new value, the target writes this value as an event.
+ * becomes undumpable. If @self->join_again is set, the target becomes dumpable and attaches once
+ * more, as a second copy of libperftrace does. The target then tries to join all traces again. If
+ * @self->write has a new value, the target writes this value as an event.
  */
 static void run_target(struct target *self, enum credentials cred)
 {
@@ -95,6 +97,13 @@ static void run_target(struct target *self, enum credentials cred)
 		if (self->hide) {
 			prctl(PR_SET_DUMPABLE, 0);
 			self->hide = 0;
+		}
+		if (self->join_again) {
+			struct perftrace_attach second;
+
+			prctl(PR_SET_DUMPABLE, 1);
+			exit_if(try_attach(open_trace_device(), PERFTRACE_SHARED, &second), 1);
+			self->join_again = 0;
 		}
 		if (self->write != self->written) {
 			for (int slot = 0; slot < PERFTRACE_NR_TRACES; slot++)
@@ -199,12 +208,24 @@ static void test_matrix(unsigned char (*answers)[NR_CREDENTIALS])
 		kill_child(pids[i]);
 }
 
+static void request_undumpable(struct target *target)
+{
+	target->hide = 1;
+	wait_until(!target->hide);
+}
+
+static void request_join_again(struct target *target)
+{
+	target->join_again = 1;
+	wait_until(!target->join_again);
+}
+
 /* Tests a target that becomes undumpable while it is traced. */
 static void test_target_undumpable(__u32 flags)
 {
 	const char *kind = flags & PERFTRACE_FLIGHT ? "a flight recorder" : "a trace";
 	struct target *target = &targets[0];
-	struct event_stats stats = { 0 };
+	struct event_stats stats = { 0 }, rest = { 0 };
 	int status;
 	pid_t pid;
 
@@ -216,20 +237,27 @@ static void test_target_undumpable(__u32 flags)
 		fd = trace_create("changes", "rights:*", flags, 1 << 14, &slot);
 		request_write(target);
 		good |= trace_drain(fd, target->key, &stats) == 1 && stats.events == 1;
-		target->hide = 1;
-		wait_until(!target->hide);
+		request_undumpable(target);
 		request_write(target);
 		memset(&stats, 0, sizeof(stats));
 		good |= (trace_drain(fd, target->key, &stats) <= 0 && !stats.events) << 1;
 		good |= (trace_info(fd).denied == 1) << 2;
 		request_write(target);
 		good |= (trace_drain(fd, target->key, &stats) <= 0) << 3;
+		request_join_again(target);
+		request_write(target);
+		memset(&stats, 0, sizeof(stats));
+		trace_drain(fd, target->key, &stats);
+		request_undumpable(target);
+		trace_drain(fd, target->key, &rest);
+		good |= (stats.events == 1 && trace_info(fd).denied == 1) << 4;
 		_exit(good);
 	}));
 	ok(status & 1, "9.3 %s: has the process at first", kind);
 	ok(status & 2, "9.3 %s: does not have the events of an undumpable process", kind);
 	ok(status & 4, "9.6 %s: counts an undumpable process as denied", kind);
 	ok(status & 8, "9.3 %s: an undumpable process is removed", kind);
+	ok(status & 16, "9.6 %s: counts a process that is denied twice as one process", kind);
 	kill_child(pid);
 }
 
@@ -248,8 +276,7 @@ static void test_undumpable_and_ended(void)
 		set_credentials(USER);
 		fd = trace_create("ends", "rights:*", 0, 1 << 14, &slot);
 		request_write(target);
-		target->hide = 1;
-		wait_until(!target->hide);
+		request_undumpable(target);
 		request_write(target);
 		/* Ask the parent to kill the target. */
 		target->ready = 2;
@@ -329,11 +356,42 @@ static void test_wait_under_yama(void)
 	   "9.3 Yama scope 1: child of the trace's creator that attaches twice: is not denied");
 }
 
+/* Tests a user's trace with PERFTRACE_WAIT, and a process that Yama does not let the user stop. */
+static void test_denied_once(void)
+{
+	static const char yama[] = "/proc/sys/kernel/yama/ptrace_scope";
+	struct target *target = &targets[0];
+	char before[8];
+	int denied;
+	pid_t pid;
+
+	read_file(yama, before, sizeof(before));
+	write_file(yama, "1");
+	pid = start_target(target, USER);
+	denied = in_child({
+		struct perftrace_create create = make_trace("waits", "rights:*", PERFTRACE_WAIT,
+							    4096);
+		int fd;
+
+		set_credentials(USER);
+		fd = try_open_trace(PERFTRACE_CREATE, &create);
+		exit_if(fd < 0, 99);
+		target->result = trace_info(fd).denied;
+		request_join_again(target);
+		_exit(trace_info(fd).denied);
+	});
+	write_file(yama, before);
+	kill_child(pid);
+	is(target->result, 1,
+	   "9.6 Yama scope 1: process that the trace's creator may not stop: is denied");
+	is(denied, 1, "9.6 Yama scope 1: denied process that attaches again: is counted once");
+}
+
 int main(void)
 {
 	unsigned char (*answers)[NR_CREDENTIALS];
 
-	plan(7 + 2 * 4 + 2 + 2);
+	plan(7 + 2 * 5 + 2 + 2 + 2);
 	answers = map_memory(4096, MAP_SHARED);
 	targets = map_memory(4096, MAP_SHARED);
 	trace_load();
@@ -342,5 +400,6 @@ int main(void)
 	test_target_undumpable(PERFTRACE_FLIGHT);
 	test_undumpable_and_ended();
 	test_wait_under_yama();
+	test_denied_once();
 	return finish();
 }

@@ -312,11 +312,28 @@ fn preserve_errno(f: impl FnOnce()) {
 }
 
 /// The time at which a wait ends, which the first call of `has_wait_lasted` sets.
-pub(crate) struct WaitDeadline(Option<u64>);
+pub(crate) struct WaitDeadline {
+    end: Option<u64>,
+    /// The buffer and the reader's position of the last call of `restart_at_new_position`.
+    position: Option<(u32, u64)>,
+}
 
 impl WaitDeadline {
     pub(crate) const fn new() -> Self {
-        Self(None)
+        Self {
+            end: None,
+            position: None,
+        }
+    }
+
+    /// Starts a new wait unless the last call had the same arguments: the buffer of the CPU `cpu`,
+    /// and the reader's position `tail`. Each wait for room in a buffer lasts until the reader
+    /// advances.
+    pub(crate) fn restart_at_new_position(&mut self, cpu: u32, tail: u64) {
+        let position = Some((cpu, tail));
+        if self.position != position {
+            (self.end, self.position) = (None, position);
+        }
     }
 
     /// Returns true if the wait has lasted `ms` milliseconds. 0 means ten seconds, and `u32::MAX`
@@ -329,7 +346,7 @@ impl WaitDeadline {
         };
         let now = monotonic_ns();
         let end = now.saturating_add(u64::from(ms) * 1_000_000);
-        now >= *self.0.get_or_insert(end)
+        now >= *self.end.get_or_insert(end)
     }
 }
 

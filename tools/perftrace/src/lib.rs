@@ -48,6 +48,7 @@
 //! | `device.rs` | system calls, the clock; unsafe |
 //! | `rust_markers.rs` | registers the program's own Rust markers; unsafe |
 //! | `simulate.rs` | a simulated kernel for tests; unsafe |
+//! | `simulate/wait.rs` | functions for tests of threads that wait for room |
 
 #![no_std]
 

@@ -12,6 +12,8 @@
 #![expect(unsafe_code, reason = "mappings")]
 #![allow(clippy::missing_panics_doc, reason = "for tests")]
 
+mod wait;
+
 use std::boxed::Box;
 use std::ffi::CStr;
 use std::fs::{File, OpenOptions};

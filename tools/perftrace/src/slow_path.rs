@@ -199,6 +199,7 @@ impl PendingRecord<'_> {
         if buffer.stalled.load(Relaxed) == position {
             return false;
         }
+        deadline.restart_at_new_position(cpu, tail);
         let timed_out = deadline.has_wait_lasted(self.slot.wait_ms());
         if timed_out {
             buffer.stalled.store(position, Relaxed);

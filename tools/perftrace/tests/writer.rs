@@ -7,7 +7,7 @@ mod common;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{gettid, marker_number, read_trace_records, run_in_child_process, set_affinity};
 use perftrace::event;
@@ -190,6 +190,38 @@ fn r3_3_thread_waits_for_room_until_the_trace_ends() {
         assert!(!writer.is_finished());
         kernel.end_trace(8);
     });
+}
+
+#[test]
+fn r3_3_thread_waits_longer_if_the_reader_makes_too_little_room() {
+    let wait = Duration::from_millis(1000);
+    let (_alone, kernel) = lock_simulated_kernel();
+    kernel.set_wait_ms(8, wait.as_millis() as u32);
+    kernel.start_trace(8, WAIT, 4096);
+    write_counted_events(0, 170);
+    let mut longest_wait = Duration::ZERO;
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| event!(writer, wide, s: str = &"x".repeat(800)));
+        // The reader makes room for a record of 24 bytes each time, which is not enough.
+        for _ in 0..5 {
+            let start = Instant::now();
+            thread::sleep(wait * 3 / 10);
+            kernel.discard_oldest_record(8, 0);
+            longest_wait = longest_wait.max(start.elapsed());
+        }
+        thread::sleep(wait / 10);
+        // On a busy machine, the wait can time out between two reads.
+        if longest_wait < wait * 8 / 10 {
+            assert!(!writer.is_finished(), "the thread still waits");
+        }
+        kernel.read_records(8, 0);
+    });
+    kernel.end_trace(8);
+    kernel.set_wait_ms(8, 0);
+    if longest_wait < wait * 8 / 10 {
+        assert_eq!(kernel.nr_lost_events(8, 0), 0);
+        assert_eq!(kernel.read_records(8, 0).len(), 1);
+    }
 }
 
 #[test]

@@ -163,13 +163,13 @@ proptest! {
                 }
                 AccountingEvent::SyscallEnter => {
                     if running != IDLE_TASK_INDEX {
-                        cpu.syscall_enter(tasks.get(running), || clock.get());
+                        cpu.syscall_enter(|| tasks.get(running), || clock.get());
                         (in_syscall[running], in_kernel[running]) = (true, false);
                     }
                 }
                 AccountingEvent::SyscallExit => {
                     if running != IDLE_TASK_INDEX {
-                        cpu.syscall_exit(tasks.get(running), || clock.get());
+                        cpu.syscall_exit(|| tasks.get(running), || clock.get());
                         (in_syscall[running], in_kernel[running]) = (false, false);
                     }
                 }
@@ -319,7 +319,7 @@ fn r4_2_exit_without_entry_counts_no_time() {
     cpu.begin(true, 1000);
     cpu.irq_exit(|| 1010);
     cpu.softirq_exit(|| 1020);
-    cpu.syscall_exit(None::<&Task<Vec<Word>>>, || 1030);
+    cpu.syscall_exit(|| None::<&Task<Vec<Word>>>, || 1030);
     assert_eq!(
         cpu.values(true, || 1040).expect("nobody changes it")[..6],
         [0, 0, 0, 40, 0, 0]
@@ -335,14 +335,17 @@ fn r4_9_times_do_not_decrease_at_the_begin_of_a_call() {
     // A reader that reads while the CPU stalls at the entry of a system call must not count time
     // after the entry as user time.
     let observed = Cell::new((None, None));
-    cpu.syscall_enter(Some(&task), || {
-        let read = task.read(|| 1500, |_| Some(&cpu));
-        observed.set((
-            cpu.values(true, || 1500).map(|v| v[0]),
-            read.map(|r| r.values[value::SCHED] - r.values[value::SYSTEM]),
-        ));
-        1200
-    });
+    cpu.syscall_enter(
+        || Some(&task),
+        || {
+            let read = task.read(|| 1500, |_| Some(&cpu));
+            observed.set((
+                cpu.values(true, || 1500).map(|v| v[0]),
+                read.map(|r| r.values[value::SCHED] - r.values[value::SYSTEM]),
+            ));
+            1200
+        },
+    );
     let after = cpu.values(true, || 1600).expect("nobody changes it");
     assert_eq!(after[..2], [100, 400]);
     let (of_cpu, of_task) = observed.get();

@@ -22,7 +22,7 @@ pub mod write;
 
 pub use layout::{EventAttribute, FEATURE_BOOT_ID};
 pub use record::{
-    pids_with_fork_or_exec, take_records_until, time_of_middle_record, RecordEncoder, SampleId,
+    pids_with_fork_or_exec, take_records_until, time_that_halves_records, RecordEncoder, SampleId,
     CPU_OFFLINE_EVENT_ID, LOST_PROCESS_RECORDS_EVENT_ID,
 };
 #[cfg(test)]

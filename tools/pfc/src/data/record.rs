@@ -362,16 +362,55 @@ pub fn pids_with_fork_or_exec(records: &[u8]) -> BTreeSet<u32> {
     records_with_time(records).filter_map(started).collect()
 }
 
-/// Returns the time of the record that contains the middle byte of `records`. Returns 0 if
-/// `records` is empty.
-pub fn time_of_middle_record(records: &[u8]) -> u64 {
+/// Returns the earliest time for which [`take_records_until`] takes at least half of the bytes of
+/// `records`. The records need not be in the order of time. Returns 0 if `records` is empty.
+pub fn time_that_halves_records(records: &[u8]) -> u64 {
+    let sizes = records_with_time(records).map(|(record, time)| (time, record.len()));
+    let mut sizes: Vec<(u64, usize)> = sizes.collect();
+    sizes.sort_unstable();
     let mut bytes = 0;
-    let mut all = records_with_time(records);
-    let middle = all.find(|(record, _)| {
-        bytes += record.len();
-        bytes > records.len() / 2
+    let middle = sizes.iter().find(|(_, size)| {
+        bytes += size;
+        bytes >= records.len() / 2
     });
-    middle.map_or(0, |(_, time)| time)
+    middle.map_or(0, |(time, _)| *time)
+}
+
+/// Returns the number of records of names, starts, ends and mappings of processes.
+pub fn count_process_records(records: &[u8]) -> u64 {
+    let kinds = [RECORD_COMM, RECORD_EXIT, RECORD_FORK, RECORD_MMAP2];
+    let is_counted = |(_, kind): &(usize, u32)| kinds.contains(kind);
+    record_sizes_and_types(records).filter(is_counted).count() as u64
+}
+
+/// Returns the number of samples that were taken up to the time `time`.
+pub fn count_samples_until(records: &[u8], time: u64) -> u64 {
+    let is_counted = |(record, of_record): &(&[u8], u64)| {
+        read_u64_at(record, 0).is_some_and(|header| header as u32 == RECORD_SAMPLE)
+            && *of_record <= time
+    };
+    records_with_time(records).filter(is_counted).count() as u64
+}
+
+/// Returns the number of lost records of processes that the LOST records among `records` count.
+pub fn sum_of_lost_process_records(records: &[u8]) -> u64 {
+    sum_of_lost_records(records, |event| event == LOST_PROCESS_RECORDS_EVENT_ID)
+}
+
+/// Returns the number of lost samples that the LOST records among `records` count.
+pub fn sum_of_lost_samples(records: &[u8]) -> u64 {
+    sum_of_lost_records(records, |event| event != LOST_PROCESS_RECORDS_EVENT_ID)
+}
+
+/// Returns the sum of the LOST records of the events whose ID `is_wanted` accepts.
+fn sum_of_lost_records(records: &[u8], is_wanted: impl Fn(u64) -> bool) -> u64 {
+    let lost = |(record, _): (&[u8], u64)| {
+        let is_lost = read_u64_at(record, 0)? as u32 == RECORD_LOST;
+        let is_counted = is_lost && is_wanted(read_u64_at(record, 8)?);
+        is_counted.then(|| read_u64_at(record, 16)).flatten()
+    };
+    let all = records_with_time(records).filter_map(lost);
+    all.fold(0, u64::saturating_add)
 }
 
 fn read_u64_at(bytes: &[u8], at: usize) -> Option<u64> {
@@ -395,8 +434,10 @@ mod tests {
         encoder.encode_sample(&sample(6), 1);
         encoder.encode_comm(b"a", true, &sample_id(6));
         encoder.encode_comm(b"b", true, &sample_id(5));
-        assert_eq!(time_of_middle_record(&encoder.bytes), 6);
-        assert_eq!(time_of_middle_record(&[]), 0);
+        assert_eq!(time_that_halves_records(&encoder.bytes), 5);
+        assert_eq!(time_that_halves_records(&[]), 0);
+        assert_eq!(count_samples_until(&encoder.bytes, 5), 1);
+        assert_eq!(count_samples_until(&encoder.bytes, 6), 2);
         let mut wanted = RecordEncoder::default();
         wanted.encode_sample(&sample(5), 1);
         wanted.encode_comm(b"b", true, &sample_id(5));

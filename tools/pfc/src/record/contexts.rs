@@ -19,6 +19,7 @@ use super::freq::FreqController;
 use super::lost::LostRecordCounts;
 use super::task_events::PerfTaskEvents;
 use super::tasks::{monotonic_now_ns, ProcessRecorder, MAX_KEPT_RECORD_BYTES};
+use crate::data::record::sum_of_lost_samples;
 use crate::data::{count_sample_records, take_first_half, RecordEncoder, SampleId};
 use crate::hotplug::MonitoredCpus;
 use crate::stat::command::FollowedThreadHandler as _;
@@ -142,11 +143,21 @@ pub struct DrainedRecords {
 }
 
 impl DrainedRecords {
-    /// Discards the older half of the records if they take more than [`MAX_KEPT_RECORD_BYTES`].
-    fn discard_older_half_if_large(&mut self) {
+    /// Discards the older half of the records if they take more than [`MAX_KEPT_RECORD_BYTES`]. A
+    /// LOST record of the event `id` replaces the discarded LOST records, because the file must
+    /// count all lost samples.
+    fn discard_older_half_if_large(&mut self, id: u64) {
         if self.records.bytes.len() > MAX_KEPT_RECORD_BYTES {
             let older = take_first_half(&mut self.records.bytes);
             self.nr_samples_since_reset -= count_sample_records(&older);
+            if let lost @ 1.. = sum_of_lost_samples(&older) {
+                let sample_id = SampleId {
+                    time: monotonic_now_ns(),
+                    id,
+                    ..SampleId::default()
+                };
+                self.records.encode_lost(lost, &sample_id);
+            }
         }
     }
 }
@@ -348,7 +359,8 @@ impl SamplingContexts {
         self.drain_sample_ring(target);
         self.close_context(target);
         if self.is_flight_recorder {
-            self.drained_records.discard_older_half_if_large();
+            let id = self.config.sampling_pmds.first().map_or(0, |s| s.event_id);
+            self.drained_records.discard_older_half_if_large(id);
         }
     }
 
@@ -551,5 +563,30 @@ impl SamplingContexts {
         let incomplete = &self.incomplete_targets;
         problems.extend(incomplete.cause_sentences(self.config.scope, "sampling"));
         problems
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::fixtures::{sample, sample_id};
+
+    #[test]
+    fn r1_9_discarded_samples_leave_the_count_of_lost_samples() {
+        let mut drained = DrainedRecords::default();
+        while drained.records.bytes.len() <= MAX_KEPT_RECORD_BYTES {
+            drained.records.encode_sample(&sample(7, 1, 0x1000), 1);
+            drained.records.encode_lost(2, &sample_id(0, 1));
+            drained.nr_samples_since_reset += 1;
+        }
+        let lost = 2 * drained.nr_samples_since_reset;
+        for _ in 0..2 {
+            drained.discard_older_half_if_large(1);
+            let bytes = &drained.records.bytes;
+            assert!(bytes.len() < MAX_KEPT_RECORD_BYTES * 6 / 10);
+            assert_eq!(sum_of_lost_samples(bytes), lost);
+            let nr_samples = count_sample_records(bytes);
+            assert_eq!(drained.nr_samples_since_reset, nr_samples);
+        }
     }
 }

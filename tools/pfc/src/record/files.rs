@@ -103,6 +103,12 @@ impl Recording<'_> {
         }
         self.contexts.drain_rings_closing_ended();
         self.contexts.process_recorder.record_changes_at_file_end();
+        // Without --overwrite, the samples that are older than discarded records of processes were
+        // written before the records were discarded.
+        let discarded = match self.args.overwrite {
+            true => self.contexts.report_discarded_process_records(),
+            false => None,
+        };
         self.write_or_stop_sampling();
         let Some(file) = self.output_file.take() else {
             return Ok(());
@@ -131,6 +137,9 @@ impl Recording<'_> {
             message!(
                 "[ pfc record: {throttling}: too many samples; take fewer (-c, -F), or raise max_sample_rate and max_sample_percent in /sys/module/perfmon/parameters ]"
             );
+        }
+        if let Some(warning) = discarded {
+            message!("[ pfc record: {warning} ]");
         }
         self.nr_finished_files += 1;
         Ok(())

@@ -9,7 +9,7 @@ use super::lost::LostRecordCounts;
 use super::maps::parse_executable_mapping;
 use super::task_events::copy_process_records;
 use super::tasks::parse_pid_and_parent_pid;
-use crate::data::{take_records_until, time_of_middle_record, RecordEncoder, SampleId};
+use crate::data::{take_records_until, time_that_halves_records, RecordEncoder, SampleId};
 use crate::text_file;
 
 #[test]
@@ -61,7 +61,7 @@ fn r1_9_fuzz_copying_of_process_records() {
     Fuzzer::new("records of processes").run(changed_inputs(&[from.bytes]), |bytes| {
         let mut to = RecordEncoder::default();
         copy_process_records(bytes, &mut to, 2, &mut LostRecordCounts::default());
-        let _ = time_of_middle_record(&to.bytes);
+        let _ = time_that_halves_records(&to.bytes);
         let size = to.bytes.len();
         let until = take_records_until(&mut to.bytes, 5);
         assert_eq!(until.len() + to.bytes.len(), size);

@@ -17,8 +17,10 @@
 //!
 //! While pfc handles samples, it reads the mappings of each process at most once in 50 ms, and
 //! checks the name and program of each process at most once in 50 ms. `mappings.rs` describes which
-//! times mappings get in the records.
+//! times mappings get in the records. `limit.rs` limits the size of the records that are kept for the
+//! next file.
 
+mod limit;
 mod mappings;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,11 +33,9 @@ use perfmon::ring::Sample;
 use super::kernel_maps::encode_kernel_mappings;
 use super::task_events::PerfTaskEvents;
 use crate::data::record::ExecutableMapping;
-use crate::data::{
-    pids_with_fork_or_exec, take_records_until, time_of_middle_record, RecordEncoder, SampleId,
-    LOWEST_KERNEL_ADDRESS,
-};
+use crate::data::{RecordEncoder, SampleId, LOWEST_KERNEL_ADDRESS};
 use crate::text_file;
+pub use limit::{DiscardedRecords, MAX_KEPT_RECORD_BYTES};
 pub use mappings::BuildIdsByFile;
 
 /// The minimum time between two reads of a process's mappings, and between two checks of its name
@@ -45,11 +45,6 @@ const MIN_PROC_READ_INTERVAL: Duration = Duration::from_millis(50);
 /// The minimum ratio of the time between two reads of a process's mappings to the time that a read
 /// takes. Reading the thousands of mappings of a large process takes milliseconds.
 const MIN_READ_INTERVAL_PER_READ_TIME: u32 = 20;
-
-/// The maximum size in bytes of the records that are kept for the next file: of the records of
-/// processes, with --overwrite or --switch-output, and of the samples of exited threads, with
-/// --overwrite.
-pub const MAX_KEPT_RECORD_BYTES: usize = 64 << 20;
 
 /// The time for which a process is kept after the last read of its mappings, even if it has ended:
 /// samples of an ended process are still expected.
@@ -123,8 +118,11 @@ pub struct ProcessRecorder {
     processes: BTreeMap<u32, KnownProcess>,
     /// The records that were collected and have not been taken by [`Self::take_new_records`] yet.
     records: RecordEncoder,
-    /// The number of calls of [`Self::replace_older_half_of_records`].
+    /// The maximum size of `records` in bytes after a call of [`Self::limit_kept_records`].
+    max_record_bytes: usize,
+    /// The number of times that the older half of the records was replaced.
     nr_record_replacements: u64,
+    discarded_records: DiscardedRecords,
     /// True if the kernel's records describe all changes after the start of the recording.
     has_kernel_records: bool,
     /// Processes with samples that are newer than the last check of their executable, name and
@@ -182,8 +180,10 @@ impl ProcessRecorder {
         let mut this = Self {
             processes: BTreeMap::new(),
             records: RecordEncoder::default(),
-            has_kernel_records: false,
+            max_record_bytes: MAX_KEPT_RECORD_BYTES,
             nr_record_replacements: 0,
+            discarded_records: DiscardedRecords::default(),
+            has_kernel_records: false,
             pids_to_check: BTreeSet::new(),
             event_id: id,
             reap_threshold: MIN_KNOWN_PROCESSES_TO_REAP,
@@ -240,40 +240,15 @@ impl ProcessRecorder {
         self.has_kernel_records = true;
     }
 
-    /// Moves the kernel's records out of the rings of `events`. If the collected records exceed
-    /// [`MAX_KEPT_RECORD_BYTES`], the present contents of /proc replace the older half of the
-    /// records.
+    /// Moves the kernel's records out of the rings of `events`. The caller then calls
+    /// [`Self::limit_kept_records`].
     pub fn drain_kernel_records(&mut self, events: &mut PerfTaskEvents) {
         events.drain_rings(&mut self.records, self.event_id);
-        if self.records.bytes.len() > MAX_KEPT_RECORD_BYTES {
-            self.replace_older_half_of_records();
-        }
     }
 
     /// Records the number of the kernel's records that were lost and that no record counts yet.
     pub fn record_remaining_losses(&mut self, events: &mut PerfTaskEvents) {
         events.record_remaining_losses(&mut self.records, self.event_id);
-    }
-
-    /// Replaces the older half of the records by the present contents of /proc. Processes that have
-    /// ended are missing there. If the name and mappings of an ended process were in the older half
-    /// of the records, the process's samples in the next file have no names. If the newer half has
-    /// a record of an exec, the process's samples before the exec have no names, because /proc
-    /// describes the new program.
-    fn replace_older_half_of_records(&mut self) {
-        self.nr_record_replacements += 1;
-        let mut newer = std::mem::take(&mut self.records.bytes);
-        let time = time_of_middle_record(&newer);
-        take_records_until(&mut newer, time);
-        encode_kernel_mappings(&mut self.records, self.event_id);
-        let mut build_ids = BuildIdsByFile::new();
-        let started = pids_with_fork_or_exec(&newer);
-        for pid in list_numeric_entries("/proc") {
-            if !started.contains(&pid) {
-                self.record_existing_process(pid, time, &mut build_ids);
-            }
-        }
-        self.records.bytes.append(&mut newer);
     }
 
     fn make_sample_id(&self, pid: u32, tid: u32, time: u64) -> SampleId {
@@ -405,6 +380,10 @@ impl ProcessRecorder {
         let parent = if pid == thread { parent } else { pid };
         let sample_id = self.make_sample_id(pid, thread, time);
         self.records.encode_exit((parent, parent), &sample_id);
+        // The name of an exited thread does not change, and is in the records.
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.non_leader_threads.remove(&thread);
+        }
     }
 
     /// Records the last changes of known processes before a file is completed, unless the kernel's
@@ -420,10 +399,18 @@ impl ProcessRecorder {
         }
         let pids: Vec<u32> = self.processes.keys().copied().collect();
         for pid in pids {
-            for tid in list_numeric_entries(&format!("/proc/{pid}/task")) {
-                if tid != pid {
-                    self.record_changed_thread_name(pid, tid);
+            let tids = list_numeric_entries(&format!("/proc/{pid}/task"));
+            let tids: BTreeSet<u32> = tids.into_iter().collect();
+            for tid in &tids {
+                if *tid != pid {
+                    self.record_changed_thread_name(pid, *tid);
                 }
+            }
+            // The names of threads that have exited are in the records.
+            if let Some(process) = self.processes.get_mut(&pid) {
+                process
+                    .non_leader_threads
+                    .retain(|tid, _| tids.contains(tid));
             }
         }
     }
@@ -506,50 +493,6 @@ fn read_exe_file_id(pid: u32) -> Option<(u64, u64)> {
 mod tests {
     use super::*;
     use crate::data::fixtures::sample;
-    use crate::data::record::record_sizes_and_types;
-
-    /// Replaces the older half of the records, and returns how many name records of this process
-    /// there are afterwards. `add_newer` adds a record to the newer half.
-    fn count_names_after_replacement(add_newer: impl Fn(&mut RecordEncoder, &SampleId)) -> usize {
-        let pid = std::process::id();
-        let id = |pid: u32, time: u64| SampleId {
-            pid,
-            tid: pid,
-            time,
-            ..SampleId::default()
-        };
-        let mut tasks = ProcessRecorder::new(1);
-        tasks.switch_to_kernel_records();
-        tasks.records.bytes.clear();
-        for time in 10..20 {
-            tasks
-                .records
-                .encode_comm(b"older", true, &id(u32::MAX, time));
-        }
-        add_newer(&mut tasks.records, &id(pid, 30));
-        tasks.replace_older_half_of_records();
-        // A COMM record has the type 3. The process ID and the thread ID follow its header.
-        let wanted = [pid.to_le_bytes(), pid.to_le_bytes()].concat();
-        let mut names = 0;
-        let mut at = 0;
-        for (size, kind) in record_sizes_and_types(tasks.record_bytes()) {
-            names += usize::from(kind == 3 && tasks.record_bytes()[at + 8..].starts_with(&wanted));
-            at += size;
-        }
-        names
-    }
-
-    #[test]
-    fn r1_9_replacement_adds_no_name_before_exec() {
-        let rename = |to: &mut RecordEncoder, id: &SampleId| to.encode_comm(b"new", false, id);
-        let exec = |to: &mut RecordEncoder, id: &SampleId| to.encode_comm(b"new", true, id);
-        let fork = |to: &mut RecordEncoder, id: &SampleId| to.encode_fork((1, 1), id);
-        let thread = |to: &mut RecordEncoder, id: &SampleId| to.encode_fork((id.pid, id.pid), id);
-        assert_eq!(count_names_after_replacement(rename), 2);
-        assert_eq!(count_names_after_replacement(exec), 1);
-        assert_eq!(count_names_after_replacement(fork), 0);
-        assert_eq!(count_names_after_replacement(thread), 1);
-    }
 
     #[test]
     fn r1_9_known_process_is_recorded_once() {
@@ -566,5 +509,28 @@ mod tests {
         // The mappings of the process were read less than 50 ms ago, so they are not read again.
         tasks.record_process_of_sample(&sample(1));
         assert_eq!(tasks.record_bytes().len(), records);
+    }
+
+    #[test]
+    fn r1_9_exited_threads_are_forgotten() {
+        let (pid, own) = (std::process::id(), rustix::thread::gettid());
+        let own = own.as_raw_nonzero().get().unsigned_abs();
+        assert_ne!(own, pid, "a test runs in a thread of its own");
+        let mut tasks = ProcessRecorder::new(1);
+        tasks.record_existing_process(pid, 1, &mut BuildIdsByFile::new());
+        let threads = |tasks: &ProcessRecorder| {
+            let threads = tasks.processes[&pid].non_leader_threads.keys();
+            threads.copied().collect::<BTreeSet<u32>>()
+        };
+        assert!(threads(&tasks).contains(&own));
+        tasks.record_thread_exit(own, 2);
+        assert!(!threads(&tasks).contains(&own));
+        // No thread has this ID.
+        let exited = (u32::MAX - 1, (b"exited".to_vec(), 3));
+        let process = tasks.processes.get_mut(&pid).expect("this process");
+        process.non_leader_threads.extend([exited]);
+        tasks.record_changes_at_file_end();
+        assert!(!threads(&tasks).contains(&(u32::MAX - 1)));
+        assert!(threads(&tasks).contains(&own));
     }
 }

@@ -90,6 +90,40 @@ fn create_cloexec_pipe() -> io::Result<(File, File)> {
     Ok((read.into(), write.into()))
 }
 
+/// The pipe in which the process of the command waits until pfc lets it execute the program.
+struct StartPipe {
+    read_end: File,
+    /// `None` in the child process. If the child kept its copy of the write end, it would wait for
+    /// ever after pfc was killed.
+    write_end: Option<File>,
+}
+
+impl StartPipe {
+    fn new() -> io::Result<Self> {
+        let (read_end, write_end) = create_cloexec_pipe()?;
+        Ok(Self {
+            read_end,
+            write_end: Some(write_end),
+        })
+    }
+
+    /// Waits in the child process until pfc calls [`Self::start_child`].
+    ///
+    /// # Errors
+    ///
+    /// `UnexpectedEof` if pfc has exited or closed the pipe before it has called `start_child()`.
+    fn wait_in_child(&mut self) -> io::Result<()> {
+        self.write_end = None;
+        self.read_end.read_exact(&mut [0])
+    }
+
+    fn start_child(&mut self) -> io::Result<()> {
+        self.write_end
+            .iter_mut()
+            .try_for_each(|end| end.write_all(&[0]))
+    }
+}
+
 /// Calls `prepare` and executes the command's program, as the last step of a new process. If
 /// `prepare` or exec fails, writes a byte for the failed step and the errno to `exec_error_pipe`,
 /// and returns the exit status 127.
@@ -137,12 +171,9 @@ impl FollowedCommand {
         handler: &mut C,
     ) -> Result<io::Result<Self>, Failure> {
         let (exec_error_pipe, mut write_end) = create_cloexec_pipe().trying_to("create a pipe")?;
-        let (mut start_read, mut start_write) = create_cloexec_pipe().trying_to("create a pipe")?;
+        let mut start_pipe = StartPipe::new().trying_to("create a pipe")?;
         let pid = process::run_in_forked_process(|| {
-            exec_or_report_error(argv, &mut write_end, || {
-                let mut byte = [0];
-                start_read.read_exact(&mut byte)
-            })
+            exec_or_report_error(argv, &mut write_end, || start_pipe.wait_in_child())
         })
         .trying_to("create a process for the command")?;
         if let Err(error) = process::seize_process(pid, C::STOP_THREADS_AT_EXIT) {
@@ -150,8 +181,8 @@ impl FollowedCommand {
             return Ok(Err(error));
         }
         handler.on_command_forked(pid.unsigned_abs());
-        start_write
-            .write_all(&[0])
+        start_pipe
+            .start_child()
             .trying_to("start the process of the command")?;
         Ok(Ok(Self {
             pid,
@@ -175,10 +206,10 @@ impl FollowedCommand {
             .create_context()
             .map_err(|e| super::syscall_failure("create a context", &e))?;
         let (exec_error_pipe, mut write_end) = create_cloexec_pipe().trying_to("create a pipe")?;
-        let (mut start_read, mut start_write) = create_cloexec_pipe().trying_to("create a pipe")?;
+        let mut start_pipe = StartPipe::new().trying_to("create a pipe")?;
         let pid = process::run_in_forked_process(|| {
             exec_or_report_error(argv, &mut write_end, || {
-                start_read.read_exact(&mut [0])?;
+                start_pipe.wait_in_child()?;
                 let Some(context) = &context else {
                     return Ok(());
                 };
@@ -189,8 +220,8 @@ impl FollowedCommand {
         .trying_to("create a process for the command")?;
         drop(write_end);
         handler.on_command_forked(pid.unsigned_abs());
-        start_write
-            .write_all(&[0])
+        start_pipe
+            .start_child()
             .trying_to("start the process of the command")?;
         if let Some(context) = context {
             if let Err(error) = handler.insert_attached_context(pid.unsigned_abs(), context) {
@@ -402,6 +433,9 @@ fn ignore_esrch(result: io::Result<()>) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::event::{poll, PollFd, PollFlags, Timespec};
+    use rustix::process::{waitpid, Pid, WaitOptions};
+
     use super::*;
 
     /// A handler that cannot read the context of a thread.
@@ -451,5 +485,77 @@ mod tests {
         assert!(message.starts_with("cannot read the context of thread 2147483647: "));
         // Without this flag, wait_for_exit_without_counting() would wait for the command forever.
         assert!(command.has_exited);
+    }
+
+    /// A handler that writes the ID of the command's process to a pipe, and then kills its own
+    /// process.
+    struct KilledHandler {
+        pid_pipe: File,
+    }
+
+    impl FollowedThreadHandler for KilledHandler {
+        const STOP_THREADS_AT_EXIT: bool = true;
+
+        fn create_context(&self) -> io::Result<Option<Context>> {
+            Ok(None)
+        }
+
+        fn insert_attached_context(&mut self, _: u32, _: Context) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn attach_to_new_thread(&mut self, _: u32) {}
+
+        fn on_command_forked(&mut self, process: u32) {
+            let written = self.pid_pipe.write_all(&process.to_ne_bytes());
+            written.expect("a reader");
+            process::send_signal(std::process::id() as i32, libc::SIGKILL);
+        }
+
+        fn on_thread_executed(&mut self, _: u32, _: u32) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn on_thread_exited(&mut self, _: u32) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Calls `spawn` in a new process, which is killed before it starts the command. Returns true
+    /// if the process of the command then exits. If ptrace is forbidden, `spawn` itself kills the
+    /// process of the command, and the result is true.
+    fn does_command_exit_after_kill(spawn: fn(&mut KilledHandler)) -> bool {
+        let (mut read_end, write_end) = create_cloexec_pipe().expect("a pipe");
+        let mut handler = KilledHandler {
+            pid_pipe: write_end,
+        };
+        // The process of the command inherits the write end. If the process does not execute a
+        // program, the read end has its end of file when the process has exited.
+        let killed = process::run_in_forked_process(|| {
+            spawn(&mut handler);
+            0
+        });
+        drop(handler);
+        let mut pid = [0; 4];
+        let has_pid = read_end.read_exact(&mut pid).is_ok();
+        let timeout = Timespec::try_from(Duration::from_secs(20)).expect("a time");
+        let mut fds = [PollFd::new(&read_end, PollFlags::IN)];
+        let has_exited = poll(&mut fds, Some(&timeout)) == Ok(1);
+        if has_pid && !has_exited {
+            process::send_signal(i32::from_ne_bytes(pid), libc::SIGKILL);
+        }
+        let killed = Pid::from_raw(killed.expect("a process"));
+        waitpid(killed, WaitOptions::empty()).expect("a child");
+        has_exited
+    }
+
+    #[test]
+    fn r1_3_command_exits_if_pfc_is_killed_before_it_starts_the_program() {
+        assert!(does_command_exit_after_kill(|handler| {
+            let _ = FollowedCommand::spawn_untraced(&["true".into()], handler);
+        }));
+        assert!(does_command_exit_after_kill(|handler| {
+            let _ = FollowedCommand::spawn_traced(&["true".into()], handler);
+        }));
     }
 }

@@ -37,11 +37,20 @@ const FIRST_TOTAL_METRIC_ITEM: u32 = 512;
 const FIRST_MISSING_TASKS_COUNT_ITEM: u32 = 768;
 const MIN_FILE_REPLACE_INTERVAL: Duration = Duration::from_secs(10);
 
+/// A task that is an instance in the file.
+#[derive(Debug, PartialEq, Eq)]
+struct TaskInFile {
+    pid: u32,
+    /// The start time of the task. A later task with the same ID has another start time.
+    began: u64,
+    name: String,
+}
+
 #[derive(Debug)]
 pub struct MappedTaskFile {
     pub mapped_file: MappedMmvFile,
-    /// The ID and the name of each task in the file, in the order of each metric's values.
-    tasks_in_file: Vec<(u32, String)>,
+    /// The tasks in the file, in the order of each metric's values.
+    tasks_in_file: Vec<TaskInFile>,
     created_at: Instant,
 }
 
@@ -54,8 +63,12 @@ impl MmvExporter {
         let is_recent =
             |file: &MappedTaskFile| file.created_at.elapsed() < MIN_FILE_REPLACE_INTERVAL;
         if !self.task_file.as_ref().is_some_and(is_recent) {
-            let member = |t: &Task| (t.pid, visible::escape(&t.name()).into_owned());
-            let members: Vec<(u32, String)> = tasks.busiest_tasks().map(member).collect();
+            let member = |t: &Task| TaskInFile {
+                pid: t.pid,
+                began: t.began,
+                name: visible::escape(&t.name()).into_owned(),
+            };
+            let members: Vec<TaskInFile> = tasks.busiest_tasks().map(member).collect();
             let is_unchanged = match &self.task_file {
                 Some(file) => file.tasks_in_file == members,
                 None => members.is_empty(),
@@ -73,7 +86,7 @@ impl MmvExporter {
     fn replace_task_file(
         &mut self,
         tasks: &TaskScrape,
-        members: Vec<(u32, String)>,
+        members: Vec<TaskInFile>,
         generation: u64,
     ) -> Result<(), Failure> {
         let old = self.task_file.take();
@@ -116,11 +129,13 @@ impl MappedTaskFile {
             mapped.store_word(*word, value);
         }
         for (value, first) in PER_TASK_METRICS.iter().zip(words) {
-            for (n, (pid, _)) in self.tasks_in_file.iter().enumerate() {
-                if let Ok(at) = all.binary_search_by_key(pid, |t| t.pid) {
+            for (n, member) in self.tasks_in_file.iter().enumerate() {
+                let at = all.binary_search_by_key(&member.pid, |t| t.pid);
+                let task = at.ok().and_then(|at| all.get(at));
+                if let Some(task) = task.filter(|task| task.began == member.began) {
                     mapped.store_word(
                         first + n * VALUE_STRIDE_WORDS,
-                        value.value_of_task(&all[at], tasks.tick_khz),
+                        value.value_of_task(task, tasks.tick_khz),
                     );
                 }
             }
@@ -129,11 +144,11 @@ impl MappedTaskFile {
 }
 
 /// Returns the layout of the file with the metrics `NAME.tasks.*`.
-fn plan_task_file(name: &str, members: &[(u32, String)]) -> MmvFileLayout {
+fn plan_task_file(name: &str, members: &[TaskInFile]) -> MmvFileLayout {
     let unit = |unit, exponent| convert_to_pcp_units(unit, exponent).map_or(0, |u| u.0);
     // Tasks are named as PCP's process agent names processes: the ID, which identifies the task,
     // and then the task's name.
-    let instance = |(pid, name): &(u32, String)| (*pid, format!("{pid:06} {name}"));
+    let instance = |task: &TaskInFile| (task.pid, format!("{:06} {}", task.pid, task.name));
     let count = |item: u32, word: &str, semantics, short: &str, long: &str| Metric {
         item_number: item,
         name: format!("{name}.tasks.{word}"),
@@ -197,7 +212,7 @@ fn plan_task_file(name: &str, members: &[(u32, String)]) -> MmvFileLayout {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ppa::TASK_ENDED;
+    use ppa::{SYSCALLCNT, TASK_ENDED};
 
     #[test]
     fn pfc_mmv_counts_living_lost_and_refused_tasks() {
@@ -215,14 +230,47 @@ mod tests {
         tasks.missing_tasks = [3, 5];
         exporter.update_task_file(&tasks, 1).expect("room");
         let file = &exporter.task_file.as_ref().expect("a task").mapped_file;
-        let metrics = plan_task_file("pc", &[(7, String::new())]).contents.metrics;
-        let value_of = |name: &str| {
-            let index = metrics.iter().position(|m| m.name == name);
-            let word = file.first_value_word_indices[index.expect("a metric")];
-            file.area.words()[word].load_relaxed()
+        assert_eq!(first_value(file, "pc.tasks.accounted"), 1);
+        assert_eq!(first_value(file, "pc.tasks.lost"), 3);
+        assert_eq!(first_value(file, "pc.tasks.refused"), 5);
+    }
+
+    /// Returns the first value of a metric in the file of tasks.
+    fn first_value(file: &MappedMmvFile, name: &str) -> u64 {
+        let metrics = plan_task_file("pc", &[]).contents.metrics;
+        let index = metrics.iter().position(|m| m.name == name);
+        let word = file.first_value_word_indices[index.expect("a metric")];
+        file.area.words()[word].load_relaxed()
+    }
+
+    /// Writes the values of task 7, and returns its number of system calls in the file.
+    fn export_calls(exporter: &mut MmvExporter, began: u64, calls: u64) -> u64 {
+        let mut task = Task {
+            pid: 7,
+            began,
+            ..Task::default()
         };
-        assert_eq!(value_of("pc.tasks.accounted"), 1);
-        assert_eq!(value_of("pc.tasks.lost"), 3);
-        assert_eq!(value_of("pc.tasks.refused"), 5);
+        task.values[SYSCALLCNT] = calls;
+        let mut tasks = TaskScrape::default();
+        tasks.all_tasks = vec![task];
+        tasks.busiest_pids = [7].into();
+        exporter.update_task_file(&tasks, 1).expect("room");
+        let file = exporter.task_file.as_ref().expect("a task");
+        first_value(&file.mapped_file, "pc.tasks.syscalls")
+    }
+
+    #[test]
+    fn pfc_mmv_ended_task_does_not_get_values_of_a_later_task_with_its_id() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut exporter = MmvExporter::new_without_stale_files(directory.path(), "pc", true)
+            .expect("it is empty");
+        assert_eq!(export_calls(&mut exporter, 100, 5), 5);
+        assert_eq!(export_calls(&mut exporter, 100, 6), 6);
+        assert_eq!(export_calls(&mut exporter, 200, 1), 6);
+        // The file is replaced when it is old enough, although the ID and the name are the same.
+        let file = exporter.task_file.as_mut().expect("a task");
+        let long_ago = file.created_at.checked_sub(MIN_FILE_REPLACE_INTERVAL);
+        file.created_at = long_ago.expect("a time");
+        assert_eq!(export_calls(&mut exporter, 200, 2), 2);
     }
 }

@@ -8,11 +8,16 @@ use std::io;
 use perfmon::Scope;
 
 use super::SamplingContexts;
+use crate::data::record::count_samples_until;
+use crate::data::SampleId;
 use crate::limits;
 use crate::profile::{describe_lost_process_records, MISSING_PROCESS_RECORDS_CONSEQUENCE};
 use crate::record::task_events::PerfTaskEvents;
-use crate::record::tasks::{list_numeric_entries, monotonic_now_ns, BuildIdsByFile};
+use crate::record::tasks::{
+    list_numeric_entries, monotonic_now_ns, BuildIdsByFile, MAX_KEPT_RECORD_BYTES,
+};
 use crate::stat::monitored_processes::read_process_id_of_thread;
+use crate::units::format_byte_size;
 
 impl SamplingContexts {
     /// Opens perf events with which the kernel records changes of the names and mappings of
@@ -60,13 +65,38 @@ impl SamplingContexts {
         is_open
     }
 
-    /// Reads the kernel's records of processes. Called after samples are read and before the
-    /// samples are written: for each written sample, all earlier records of processes must have
-    /// been read.
+    /// Reads the kernel's records of processes, and limits the size of all records of processes.
+    /// Called after samples are read and before the samples are written: for each written sample,
+    /// all earlier records of processes must have been read.
     pub(super) fn drain_perf_task_events(&mut self) {
         if let Some(events) = &mut self.perf_task_events {
             self.process_recorder.drain_kernel_records(events);
         }
+        // Records that were read from /proc are limited, too.
+        self.process_recorder.limit_kept_records();
+    }
+
+    /// Returns the number of the samples in [`SamplingContexts::drained_records`] that are older
+    /// than discarded records of processes, with a warning. If there are such samples, writes the
+    /// number of discarded records to the file, as lost records of processes.
+    pub fn report_discarded_process_records(&mut self) -> Option<String> {
+        let discarded = self.process_recorder.discarded_records();
+        let drained = &mut self.drained_records.records;
+        let nr_samples = count_samples_until(&drained.bytes, discarded.until_ns);
+        if discarded.nr_records == 0 || nr_samples == 0 {
+            return None;
+        }
+        let sample_id = SampleId {
+            time: discarded.until_ns,
+            id: self.config.sampling_pmds.first().map_or(0, |s| s.event_id),
+            ..SampleId::default()
+        };
+        drained.encode_lost_process_records(discarded.nr_records, &sample_id);
+        Some(format!(
+            "{nr_samples} samples may have no names: they are older than {} records of processes that were discarded, because more than {} of records were kept",
+            discarded.nr_records,
+            format_byte_size(MAX_KEPT_RECORD_BYTES as u64),
+        ))
     }
 
     /// Opens perf events on the CPUs that have come online since the last check.
@@ -155,4 +185,63 @@ fn read_distinct_pids_of_threads(threads: &[u32]) -> Vec<u32> {
 fn list_threads(processes: &[u32]) -> Vec<u32> {
     let threads = |pid| list_numeric_entries(&format!("/proc/{pid}/task"));
     processes.iter().flat_map(threads).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use perfmon::ring::RingArgument;
+
+    use super::*;
+    use crate::data::fixtures::sample;
+    use crate::data::record::sum_of_lost_process_records;
+    use crate::record::contexts::SamplingContextConfig;
+    use crate::record::tasks::ProcessRecordPosition;
+
+    /// Returns the contexts of a flight recorder whose records of processes come from /proc.
+    fn contexts_without_perf_events() -> SamplingContexts {
+        let config = SamplingContextConfig {
+            scope: Scope::Thread,
+            sampling_format_name: "flight-recorder",
+            format_argument: RingArgument::new(1 << 12),
+            pmc_values: Vec::new(),
+            sampling_pmds: Vec::new(),
+        };
+        SamplingContexts::new(config, true, false)
+    }
+
+    fn nr_record_bytes(contexts: &SamplingContexts) -> usize {
+        let mut start = ProcessRecordPosition::default();
+        let records = contexts.process_recorder.records_after_position(&mut start);
+        records.len()
+    }
+
+    #[test]
+    fn r1_9_process_records_of_a_flight_recorder_without_perf_events_are_limited() {
+        let mut contexts = contexts_without_perf_events();
+        contexts.process_recorder.exceed_max_record_bytes(1);
+        assert!(nr_record_bytes(&contexts) > MAX_KEPT_RECORD_BYTES);
+        contexts.read_rings_and_update_contexts();
+        assert!(nr_record_bytes(&contexts) <= MAX_KEPT_RECORD_BYTES);
+    }
+
+    #[test]
+    fn r1_9_samples_older_than_discarded_process_records_are_counted() {
+        let mut contexts = contexts_without_perf_events();
+        assert_eq!(contexts.report_discarded_process_records(), None);
+        contexts.process_recorder.exceed_max_record_bytes(1);
+        contexts.drain_perf_task_events();
+        let discarded = contexts.process_recorder.discarded_records();
+        let add_sample = |contexts: &mut SamplingContexts, time| {
+            let sample = sample(7, time, 0x1000);
+            contexts.drained_records.records.encode_sample(&sample, 1);
+        };
+        add_sample(&mut contexts, discarded.until_ns + 1);
+        assert_eq!(contexts.report_discarded_process_records(), None);
+        add_sample(&mut contexts, discarded.until_ns);
+        let warning = contexts.report_discarded_process_records();
+        let expected = format!("1 samples may have no names: they are older than {} records of processes that were discarded, because more than 64 MiB of records were kept", discarded.nr_records);
+        assert_eq!(warning, Some(expected));
+        let bytes = &contexts.drained_records.records.bytes;
+        assert_eq!(sum_of_lost_process_records(bytes), discarded.nr_records);
+    }
 }
