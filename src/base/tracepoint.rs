@@ -353,7 +353,8 @@ event! {
         // SAFETY: The interface is alive during the call.
         interface: &'a Interface = unsafe { &*dev.cast::<Interface>() },
         /// The size of the packet on the wire, in bytes.
-        bytes: u32 = len,
+        // SAFETY: The interface is alive during the call.
+        bytes: u32 = unsafe { &*dev.cast::<Interface>() }.wire_bytes(len),
     }
 }
 event! {
