@@ -108,8 +108,8 @@ struct perfmon_register {
  *	@task is the context's thread, or NULL if the context is detached or belongs to a CPU. @ns
  *	is the pid namespace of the context's creator. The callback read() may be called in any
  *	context, NMI included. During a call for a register with PERFMON_REG_COUNTER, interrupts are
- *	off. During a call for any other virtual register, preemption is off, and interrupts may be
- *	on. The callback may be NULL
+ *	off. A call for any other virtual register may be preempted, and may continue on another
+ *	CPU, unless a sample is taken: interrupts are off then. The callback may be NULL
  * @cpu: callback that is called on a CPU when that CPU has become online or goes offline.
  *	The argument @online is true if the CPU has become online. When the description is
  *	registered, the callback is also called on each online CPU, with interrupts off. The

@@ -75,6 +75,14 @@ impl Interface {
         (index != 0).then(|| Key::from_number(index))
     }
 
+    /// Returns the size on the wire of a packet that the interface sends. `bytes` is the size with
+    /// which the kernel has passed the packet to the driver.
+    #[inline]
+    pub fn wire_bytes(&self, bytes: u32) -> u32 {
+        // SAFETY: The interface is alive during the probe.
+        unsafe { helpers::pfc_netdev_wire_len(self.0.get(), bytes) }
+    }
+
     /// Returns whether the tracepoint of received packets is called for this interface. The
     /// tracepoint is not called for VLANs, bonds and other upper interfaces, because the kernel
     /// moves packets from a lower to an upper interface after the tracepoint.
@@ -91,7 +99,8 @@ impl Interface {
 pub struct Packet(Opaque<bindings::sk_buff>);
 
 impl Packet {
-    /// Returns the size of the packet on the wire in bytes, including the link-layer header.
+    /// Returns the size of a received packet on the wire in bytes, including the link-layer header.
+    /// Packets of the loopback interface have no link-layer header.
     #[inline]
     pub fn wire_bytes(&self) -> u32 {
         // SAFETY: The packet is alive during the probe.

@@ -353,7 +353,8 @@ event! {
         // SAFETY: The interface is alive during the call.
         interface: &'a Interface = unsafe { &*dev.cast::<Interface>() },
         /// The size of the packet on the wire, in bytes.
-        bytes: u32 = len,
+        // SAFETY: The interface is alive during the call.
+        bytes: u32 = unsafe { &*dev.cast::<Interface>() }.wire_bytes(len),
     }
 }
 event! {
@@ -508,6 +509,21 @@ impl<T> Probes<T> {
         let _ = self.attached.push((tracepoint, probe), GFP_KERNEL);
         Ok(())
     }
+
+    /// Detaches all probes, but does not wait for probes that are already running. These probes can
+    /// still use the provider's state, which lives until the drop of `Probes` has waited for them.
+    /// Called in process context.
+    #[inline]
+    pub fn detach(&mut self) {
+        let state: *const T = &*self.state;
+        while let Some((tracepoint, probe)) = self.attached.pop() {
+            // SAFETY: By the type's invariant, the probe was registered with this state. The probe
+            // is no longer in `attached`, so it is unregistered once.
+            unsafe {
+                bindings::tracepoint_probe_unregister(tracepoint, probe, state.cast_mut().cast())
+            };
+        }
+    }
 }
 
 impl<T: InterfaceListener> Probes<T> {
@@ -533,13 +549,7 @@ pub struct ListeningProbes<T: InterfaceListener> {
 impl<T> Drop for Probes<T> {
     #[inline]
     fn drop(&mut self) {
-        let state: *const T = &*self.state;
-        for (tracepoint, probe) in &self.attached {
-            // SAFETY: The probe is registered with this state, by the type's invariant.
-            unsafe {
-                bindings::tracepoint_probe_unregister(*tracepoint, *probe, state.cast_mut().cast())
-            };
-        }
+        self.detach();
         // SAFETY: The caller is in process context. After this call no probe runs with this state.
         unsafe { helpers::pfc_tracepoint_sync() };
     }

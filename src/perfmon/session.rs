@@ -284,10 +284,15 @@ const IDLE_PROBES_MS: u32 = 10_000;
 /// and when the module is unloaded.
 pub(crate) fn detach_idle_probes() {
     let mut session = SESSION.lock();
-    let unneeded = match session.threads {
+    let mut unneeded = match session.threads {
         0 => session.probes.take(),
         _ => None,
     };
+    // Detach the probes while `SESSION` is held. Otherwise `add_thread()` could attach other probes
+    // before these probes are detached, and each task switch would be handled twice.
+    if let Some(probes) = &mut unneeded {
+        probes.detach();
+    }
     drop(session);
     // Drop the probes only after `SESSION` was released, because the drop waits for running probes.
     drop(unneeded);

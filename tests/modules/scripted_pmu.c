@@ -55,10 +55,11 @@ static int absent;
 module_param(absent, int, 0400);
 
 /*
- * The number of calls of read(), the number of calls of read() in preemptible context (which are
- * not allowed), and the number of calls of probe().
+ * The number of calls of read() for a counter, the number of those in preemptible context (which
+ * are not allowed), the number of calls of read() for a current value with preemption off, and the
+ * number of calls of probe().
  */
-static atomic_t nr_reads, nr_preemptible_reads, nr_probes;
+static atomic_t nr_reads, nr_preemptible_reads, nr_unpreemptible_values, nr_probes;
 
 static int get_atomic(char *text, const struct kernel_param *kp)
 {
@@ -69,6 +70,7 @@ static const struct kernel_param_ops atomic_ops = { .get = get_atomic };
 
 module_param_cb(reads, &atomic_ops, &nr_reads, 0400);
 module_param_cb(unsound, &atomic_ops, &nr_preemptible_reads, 0400);
+module_param_cb(unpreemptible, &atomic_ops, &nr_unpreemptible_values, 0400);
 module_param_cb(probes, &atomic_ops, &nr_probes, 0400);
 
 /*
@@ -80,7 +82,7 @@ module_param_string(cpus, cpu_calls, sizeof(cpu_calls), 0400);
 static DEFINE_RAW_SPINLOCK(cpu_lock);
 
 /* Values of the field @address of a register, which the callback read() gets as an argument. */
-enum { COUNTER_NOW, COUNTER_SCALED, VALUE_CONTROL, VALUE_PID, VALUE_CPU };
+enum { COUNTER_NOW, COUNTER_SCALED, VALUE_CONTROL, VALUE_PID, VALUE_CPU, VALUE_NOW };
 
 #define COUNTER(title, what, bits, kinds) {				\
 	.name = title, .address = what, .width = bits, .pmcs = 1 << 0,	\
@@ -110,7 +112,7 @@ static struct perfmon_register pmds[66] = {
 	VALUE("CONTROL", VALUE_CONTROL, 0),
 	VALUE("WHOSE", VALUE_PID, 0),
 	VALUE("HERE", VALUE_CPU, 0),
-	VALUE("OF_THREADS_NOW", COUNTER_NOW, PERFMON_REG_THREAD),
+	VALUE("OF_THREADS_NOW", VALUE_NOW, PERFMON_REG_THREAD),
 };
 
 static int scripted_probe(void)
@@ -142,11 +144,14 @@ static u64 scripted_read(u64 address, u64 control, struct task_struct *task,
 
 	if (counter)
 		atomic_inc(&nr_reads);
-	if (preemptible())
+	if (counter && preemptible())
 		atomic_inc(&nr_preemptible_reads);
+	if (!counter && !preemptible())
+		atomic_inc(&nr_unpreemptible_values);
 	udelay(slow_us);
 	switch (address) {
 	case COUNTER_NOW:
+	case VALUE_NOW:
 		return next_value();
 	case COUNTER_SCALED:
 		return next_value() * control;
@@ -155,7 +160,7 @@ static u64 scripted_read(u64 address, u64 control, struct task_struct *task,
 	case VALUE_PID:
 		return task ? task->pid : 0;
 	default:
-		return smp_processor_id();
+		return raw_smp_processor_id();
 	}
 }
 

@@ -62,6 +62,7 @@ bool pfc_netdev_has_rx_tracepoint(const struct net_device *dev);
 struct net_device *pfc_netdev_of_notification(void *info);
 struct net_device *pfc_skb_dev(const struct sk_buff *skb);
 struct net_device *pfc_skb_receiving_dev(const struct sk_buff *skb);
+u32 pfc_netdev_wire_len(const struct net_device *dev, u32 len);
 u32 pfc_skb_wire_len(const struct sk_buff *skb);
 bool pfc_skb_is_rx_dropped(const struct sk_buff *skb);
 

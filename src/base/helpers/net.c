@@ -126,13 +126,26 @@ struct net_device *pfc_skb_receiving_dev(const struct sk_buff *skb)
 EXPORT_SYMBOL_GPL(pfc_skb_receiving_dev);
 
 /*
- * Returns the length of a packet including its link header. The receive path has already removed
- * the link header from skb->len.
+ * Returns the length of a packet of which the driver of @dev has got @len bytes, as the driver
+ * counts it. The driver of the loopback interface leaves out the link header.
+ */
+u32 pfc_netdev_wire_len(const struct net_device *dev, u32 len)
+{
+	return dev->flags & IFF_LOOPBACK ? len - min(len, (u32)ETH_HLEN) : len;
+}
+EXPORT_SYMBOL_GPL(pfc_netdev_wire_len);
+
+/*
+ * Returns the length of a packet that skb->dev has received, including its link header. The receive
+ * path has already removed the link header from skb->len. The driver of the loopback interface
+ * counts packets without a link header.
  */
 u32 pfc_skb_wire_len(const struct sk_buff *skb)
 {
 	u32 len = skb->len;
 
+	if (skb->dev->flags & IFF_LOOPBACK)
+		return len;
 	if (skb_mac_header_was_set(skb) && skb_mac_offset(skb) < 0)
 		len -= skb_mac_offset(skb);
 	return len;

@@ -51,9 +51,7 @@ impl Context {
         // below, because code that changes them also takes `SESSION`.
         let (uses, core) = {
             let state = self.state.lock();
-            let uses = state.required_registers_of_all_sets(&self.pmu_registers.as_map(), |_| {
-                RegisterMask::NONE
-            });
+            let uses = state.required_registers_of_all_sets(&self.pmu_registers.as_map());
             (uses, state.cpu_fit.core_type)
         };
         let cpu = task.is_none().then_some(number);
@@ -84,8 +82,7 @@ impl Context {
             state.cpu_fit.set_required_registers(uses);
             self.activate_set(&mut state, set)
                 .map_err(to_kernel_error)?;
-            state
-                .claimed_registers_of_all_sets(&self.pmu_registers.as_map(), |_| RegisterMask::NONE)
+            state.claimed_registers_of_all_sets(&self.pmu_registers.as_map())
         };
         session.add_context(slot, self);
         session

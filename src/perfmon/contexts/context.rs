@@ -368,16 +368,10 @@ impl ContextState {
         )
     }
 
-    /// Returns the hardware registers that all event sets together claim. `more` returns registers
-    /// that will be added to the event set with the given number; the result includes these
-    /// registers.
-    pub(crate) fn claimed_registers_of_all_sets(
-        &self,
-        map: &RegisterMap<'_>,
-        more: impl Fn(u16) -> RegisterMask,
-    ) -> RegisterMask {
+    /// Returns the hardware registers that all event sets together claim.
+    pub(crate) fn claimed_registers_of_all_sets(&self, map: &RegisterMap<'_>) -> RegisterMask {
         self.each_set().fold(RegisterMask::NONE, |all, set| {
-            all.union(&set.registers.claimed_registers(map, more(set.id)))
+            all.union(&set.registers.claimed_registers(map, RegisterMask::NONE))
         })
     }
 

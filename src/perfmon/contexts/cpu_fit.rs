@@ -40,15 +40,10 @@ pub(crate) fn log_missing_registers(cpu: Option<u32>) {
 
 impl ContextState {
     /// Returns the hardware registers that a CPU needs to count with every event set of the
-    /// context. `more` returns registers that will be added to the event set with the given number;
-    /// the result includes these registers.
-    pub(crate) fn required_registers_of_all_sets(
-        &self,
-        map: &RegisterMap<'_>,
-        more: impl Fn(u16) -> RegisterMask,
-    ) -> RegisterMask {
+    /// context.
+    pub(crate) fn required_registers_of_all_sets(&self, map: &RegisterMap<'_>) -> RegisterMask {
         self.each_set().fold(RegisterMask::NONE, |all, set| {
-            all.union(&set.registers.required_registers(map, more(set.id)))
+            all.union(&set.registers.required_registers(map, RegisterMask::NONE))
         })
     }
 }

@@ -52,6 +52,18 @@ impl RegisterRequest {
     }
 }
 
+/// Removes the first element for which `is` returns true, if there is one.
+fn remove_first<T>(all: &mut KVec<T>, is: impl Fn(&T) -> bool) {
+    let mut at = 0usize;
+    while let Some(one) = all.get(at) {
+        if is(one) {
+            let _ = all.remove(at);
+            return;
+        }
+        at = at.wrapping_add(1);
+    }
+}
+
 /// Allocates the memory for the register values and the program of a set.
 pub(crate) fn alloc_register_memory(
     needs: &RegisterMemorySize,
@@ -134,14 +146,7 @@ impl EventSet {
     /// Configures a PMD to sample. The caller has allocated memory for the sampling attributes of
     /// the PMD with `grow_set()`.
     pub(crate) fn set_sampling_pmd(&mut self, new: SamplingAttributes) {
-        let mut at = 0usize;
-        while let Some(moments) = self.run_moments.get(at) {
-            if moments.pmd == new.pmd {
-                let _ = self.run_moments.remove(at);
-                break;
-            }
-            at = at.wrapping_add(1);
-        }
+        remove_first(&mut self.run_moments, |moments| moments.pmd == new.pmd);
         if let Some(old) = self.attrs.iter_mut().find(|attr| attr.pmd == new.pmd) {
             *old = new;
             return;
@@ -157,10 +162,11 @@ impl EventSet {
         }
     }
 
-    /// Records that a value was written to a PMD that counts and does not sample: starts the run
-    /// statistics of the PMD, or restarts its increment in the present run. The caller has
-    /// allocated memory for the run statistics of the PMD with `grow_set()`.
+    /// Records that a value was written to a PMD that counts and does not sample, or no longer
+    /// samples: starts the run statistics of the PMD, or restarts its increment in the present run.
+    /// The caller has allocated memory for the run statistics of the PMD with `grow_set()`.
     pub(crate) fn record_counting_pmd_write(&mut self, pmd: u16) {
+        remove_first(&mut self.attrs, |attr| attr.pmd == pmd);
         let value = self.registers.pmd_value(pmd);
         match self.run_moments.iter_mut().find(|m| m.pmd == pmd) {
             Some(moments) => moments.restart_run_delta(value),

@@ -283,10 +283,10 @@ impl Context {
             others.add(&attr.reset_pmds);
             match (long, registers.has_only_64bit_pmds()) {
                 (true, _) => registers.restart_pmd_at(attr.pmd, value),
-                (false, true) => registers.reset_64bit_pmd(attr.pmd, value),
+                (false, true) => registers.reset_pmd(attr.pmd, value, u64::MAX),
                 (false, false) => {
-                    let beyond = self.read_pmd_for_sample(registers, attr.pmd, None);
-                    registers.reset_pmd(attr.pmd, value, beyond);
+                    let mask = registers.pmd_mask(&self.pmu_registers.as_map(), attr.pmd);
+                    registers.reset_pmd(attr.pmd, value, mask);
                 }
             }
         }

@@ -25,26 +25,65 @@ use crate::pmus::to_kernel_error;
 use crate::session::SESSION;
 use base::preempt;
 
+/// A value that a call writes to a register of an event set.
+trait RegisterWrite {
+    /// Returns the number of the event set.
+    fn set_id(&self) -> u16;
+
+    /// Adds the registers that the write uses to `request`.
+    fn add_to(&self, request: &mut RegisterRequest);
+}
+
+impl RegisterWrite for Pmc {
+    fn set_id(&self) -> u16 {
+        self.reg_set
+    }
+
+    fn add_to(&self, request: &mut RegisterRequest) {
+        request.pmcs.set(self.reg_num.into());
+    }
+}
+
+impl RegisterWrite for Pmd {
+    fn set_id(&self) -> u16 {
+        self.reg_set
+    }
+
+    fn add_to(&self, request: &mut RegisterRequest) {
+        request.pmds.set(self.reg_num.into());
+        request.pmds.add(&self.reg_smpl_pmds);
+        request.pmds.add(&self.reg_reset_pmds);
+        request.written_pmds.set(self.reg_num.into());
+    }
+}
+
+/// Returns the numbers of the event sets of `writes`. If writes of one event set are not next to
+/// each other, its number is returned several times.
+fn set_ids<W: RegisterWrite>(writes: &[W]) -> impl Iterator<Item = u16> + '_ {
+    let mut last = None;
+    writes
+        .iter()
+        .map(W::set_id)
+        .filter(move |id| last.replace(*id) != Some(*id))
+}
+
+/// Returns the registers that `writes` use in the event set `id`.
+fn requested_registers<W: RegisterWrite>(writes: &[W], id: u16) -> RegisterRequest {
+    let mut request = RegisterRequest::default();
+    for write in writes.iter().filter(|write| write.set_id() == id) {
+        write.add_to(&mut request);
+    }
+    request
+}
+
 impl Context {
     /// Writes PMCs. The caller has checked the PMC values with `check_pmc`. See
     /// [`write_registers`](Self::write_registers) for errors.
     pub(crate) fn write_pmcs(&self, values: &[Pmc]) -> Result {
-        let more = |id| {
-            let mut more = RegisterRequest::default();
-            for pmc in values.iter().filter(|pmc| pmc.reg_set == id) {
-                more.pmcs.set(pmc.reg_num.into());
-            }
-            more
-        };
-        let _growing = self.alloc_lock.lock();
-        self.allocate_set_registers(&mut values.iter().map(|pmc| pmc.reg_set), &more)?;
-        let touches = |id| values.iter().any(|pmc| pmc.reg_set == id);
-        self.write_registers(&touches, &more, &mut |state| {
-            for pmc in values {
-                if let Some(set) = state.find_set_mut(pmc.reg_set) {
-                    set.registers
-                        .set_pmc(pmc.reg_num, pmc.reg_flags, pmc.reg_value);
-                }
+        self.write_registers(values, &mut |state, pmc| {
+            if let Some(set) = state.find_set_mut(pmc.reg_set) {
+                set.registers
+                    .set_pmc(pmc.reg_num, pmc.reg_flags, pmc.reg_value);
             }
         })
     }
@@ -53,58 +92,26 @@ impl Context {
     /// [`write_registers`](Self::write_registers) for errors.
     pub(crate) fn write_pmds(&self, values: &[Pmd]) -> Result {
         let map = self.pmu_registers.as_map();
-        let more = |id| {
-            let mut more = RegisterRequest::default();
-            for pmd in values.iter().filter(|pmd| pmd.reg_set == id) {
-                more.pmds.set(pmd.reg_num.into());
-                more.pmds.add(&pmd.reg_smpl_pmds);
-                more.pmds.add(&pmd.reg_reset_pmds);
-                more.written_pmds.set(pmd.reg_num.into());
-            }
-            more
-        };
-        let _growing = self.alloc_lock.lock();
-        self.allocate_set_registers(&mut values.iter().map(|pmd| pmd.reg_set), &more)?;
         let in_format = self.sampling_memory().is_some();
-        let touches = |id| values.iter().any(|pmd| pmd.reg_set == id);
-        self.write_registers(&touches, &more, &mut |state| {
-            for pmd in values {
-                if state.active_set.id == pmd.reg_set {
-                    state.sampling.pmds_to_reset_at_restart.clear(pmd.reg_num);
-                }
-                let Some(set) = state.find_set_mut(pmd.reg_set) else {
-                    continue;
-                };
-                set.registers.set_pmd(&map, pmd.reg_num, pmd.reg_value);
-                let counts = map.pmd(pmd.reg_num).is_some_and(|r| r.is(kind::COUNTER));
-                let samples = counts && (in_format || pmd.is_sampling());
-                set.registers.set_armed(pmd.reg_num, samples);
-                if samples || set.attr(pmd.reg_num).is_some() {
-                    set.set_sampling_pmd(SamplingAttributes::new(&map, pmd));
-                } else if counts {
-                    set.record_counting_pmd_write(pmd.reg_num);
-                }
-                set.registers.mark_pmds_used(&pmd.reg_smpl_pmds);
-                set.registers.mark_pmds_used(&pmd.reg_reset_pmds);
+        self.write_registers(values, &mut |state, pmd| {
+            if state.active_set.id == pmd.reg_set {
+                state.sampling.pmds_to_reset_at_restart.clear(pmd.reg_num);
             }
+            let Some(set) = state.find_set_mut(pmd.reg_set) else {
+                return;
+            };
+            set.registers.set_pmd(&map, pmd.reg_num, pmd.reg_value);
+            let counts = map.pmd(pmd.reg_num).is_some_and(|r| r.is(kind::COUNTER));
+            let samples = counts && (in_format || pmd.is_sampling());
+            set.registers.set_armed(pmd.reg_num, samples);
+            if samples {
+                set.set_sampling_pmd(SamplingAttributes::new(&map, pmd));
+            } else if counts {
+                set.record_counting_pmd_write(pmd.reg_num);
+            }
+            set.registers.mark_pmds_used(&pmd.reg_smpl_pmds);
+            set.registers.mark_pmds_used(&pmd.reg_reset_pmds);
         })
-    }
-
-    /// Allocates memory for registers in event sets. `sets` has the numbers of the event sets, and
-    /// `more` returns the registers that need memory in the event set with the given number. Caller
-    /// holds `alloc_lock`.
-    fn allocate_set_registers(
-        &self,
-        sets: &mut dyn Iterator<Item = u16>,
-        more: &dyn Fn(u16) -> RegisterRequest,
-    ) -> Result {
-        let mut last = None;
-        for id in sets {
-            if last.replace(id) != Some(id) {
-                self.grow_set(id, &more(id))?;
-            }
-        }
-        Ok(())
     }
 
     /// Allocates memory in the event set `id` for the registers `more`, which are about to be
@@ -156,66 +163,79 @@ impl Context {
         Ok(())
     }
 
-    /// Stops the context, writes registers by calling `function`, and starts the context again if
-    /// it was started. `touches` returns whether `function` changes the event set with the given
-    /// number. `more` returns the registers that `function` adds to the event set with the given
-    /// number.
+    /// Stops the context, writes registers by calling `apply` for each element of `writes`, and
+    /// starts the context again if it was started. The work with the context's lock held does not
+    /// depend on the number of event sets that are not written.
     ///
     /// # Errors
     ///
-    /// Returns `EBUSY` if a register is in use, or if the context is attached to a CPU on which the
-    /// caller does not run. Also returns `EBUSY` if this CPU is too busy for
+    /// Returns `EINVAL` if an event set does not exist. Returns `EBUSY` if a register is in use, or
+    /// if the context is attached to a CPU on which the caller does not run. Also returns `EBUSY`
+    /// if this CPU is too busy for
     /// [`init_claims_and_flush_perf`](Self::init_claims_and_flush_perf), or if another call for
     /// this context is in `init_claims_and_flush_perf`. Returns `ENODEV` if none of the CPUs on
-    /// which the context may count has all registers of the context. Other error: `ENOMEM`.
-    fn write_registers(
+    /// which the context may count has all registers of the context. Other errors: `EDQUOT`,
+    /// `ENOMEM`.
+    fn write_registers<W: RegisterWrite>(
         &self,
-        touches: &dyn Fn(u16) -> bool,
-        more: &dyn Fn(u16) -> RegisterRequest,
-        function: &mut dyn FnMut(&mut ContextState),
+        writes: &[W],
+        apply: &mut dyn FnMut(&mut ContextState, &W),
     ) -> Result {
         let map = self.pmu_registers.as_map();
+        let _growing = self.alloc_lock.lock();
+        for id in set_ids(writes) {
+            self.grow_set(id, &requested_registers(writes, id))?;
+        }
         let mut session = SESSION.lock();
-        let (attached, old, new, uses, (core, cpu)) = {
+        let (attached, old, claims, uses, (core, cpu)) = {
             let state = self.state.lock();
             if state.is_clearing_perf_counters {
                 return Err(EBUSY);
             }
-            let new = state.claimed_registers_of_all_sets(&map, |id| more(id).hardware_registers());
             // Claim no further registers for a context whose target has ended, because the context
-            // does not count until it is attached again.
+            // does not count until it is attached again. A detached context claims its registers
+            // when it is attached.
             let attached = !matches!(state.phase.target(), Target::Detached | Target::Dead);
-            let uses =
-                state.required_registers_of_all_sets(&map, |id| more(id).hardware_registers());
+            let (mut claims, mut uses) = (state.claims, state.cpu_fit.required_registers);
+            for id in set_ids(writes).filter(|_| attached) {
+                let more = requested_registers(writes, id).hardware_registers();
+                if let Some(set) = state.find_set(id) {
+                    claims = claims.union(&set.registers.claimed_registers(&map, more));
+                    uses = uses.union(&set.registers.required_registers(&map, more));
+                }
+            }
             let place = (state.cpu_fit.core_type, state.phase.target().cpu());
-            (attached, state.claims, new, uses, place)
+            (attached, state.claims, claims, uses, place)
         };
         if attached && !cpu_fit::can_count(&uses, core, cpu) {
             cpu_fit::log_missing_registers(cpu);
             return Err(ENODEV);
         }
-        let counted = if attached { new } else { old };
-        session.replace_claimed_registers(self.scope, &self.pmu_registers, &old, &counted)?;
+        session.replace_claimed_registers(self.scope, &self.pmu_registers, &old, &claims)?;
         // init_claims_and_flush_perf() uses `number` only for a context that is attached to a CPU
         // and that has claimed no register yet.
         let number = cpu.unwrap_or(u32::MAX);
-        let (mut session, ready) = self.init_claims_and_flush_perf(session, number, counted);
+        let (mut session, ready) = self.init_claims_and_flush_perf(session, number, claims);
         // Turn preemption off for the context of a CPU, so that with_state_unless_other_cpu()
         // cannot fail after other contexts were evicted.
         let stays = (self.scope == Scope::System).then(preempt::NoPreempt::new);
         let here = ready.and_then(|()| self.check_caller_cpu().map_err(to_kernel_error));
         if here.is_ok() {
-            session.evict_other_scope(self.scope, &counted);
+            session.evict_other_scope(self.scope, &claims);
         }
         let written = here.and_then(|()| {
             self.with_state_unless_other_cpu(&mut |state| {
                 let (started, inside) = (state.phase.is_started(), state.phase.pmu_cpu().is_some());
                 self.stop_counting(state);
-                function(state);
-                for set in state.each_set_mut().filter(|set| touches(set.id)) {
-                    set.registers.build_program(&map, self.scope);
+                for write in writes {
+                    apply(state, write);
                 }
-                state.claims = counted;
+                for id in set_ids(writes) {
+                    if let Some(set) = state.find_set_mut(id) {
+                        set.registers.build_program(&map, self.scope);
+                    }
+                }
+                state.claims = claims;
                 state.cpu_fit.set_required_registers(uses);
                 if started {
                     self.start_counting(state);
@@ -230,10 +250,10 @@ impl Context {
         drop(stays);
         written.inspect_err(|_| {
             self.state.lock().claims = old;
-            // replace_claimed_registers() cannot fail here, because `counted` contains all
-            // registers of `old`.
+            // replace_claimed_registers() cannot fail here, because `claims` contains all registers
+            // of `old`.
             let _ =
-                session.replace_claimed_registers(self.scope, &self.pmu_registers, &counted, &old);
+                session.replace_claimed_registers(self.scope, &self.pmu_registers, &claims, &old);
         })
     }
 
@@ -282,7 +302,6 @@ impl Context {
         if any {
             for pmd in pmds.iter_mut() {
                 if let Some(register) = value_of(pmd.reg_num) {
-                    let _preempt = preempt::NoPreempt::new();
                     let (address, control) = (register.address, pmd.reg_value);
                     pmd.reg_value = self.pmu_registers.read_virtual_register(
                         pmd.reg_num,

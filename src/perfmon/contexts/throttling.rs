@@ -80,12 +80,14 @@ impl Context {
         if skipped.is_empty() {
             return;
         }
+        let map = self.pmu_registers.as_map();
         let set = &mut *state.active_set;
         let (mut lost, mut last) = (0u64, PmdSet::default());
         let delivered = u64::from(state.sampling.buffer.is_none());
         let skips = |attr: &&mut SamplingAttributes| skipped.intersects(&attr.pmd_set);
         for attr in set.attrs.iter_mut().filter(skips) {
-            let nr = attr.overflow_count(set.registers.pmd_value(attr.pmd));
+            let mask = set.registers.pmd_mask(&map, attr.pmd);
+            let nr = attr.overflow_count(set.registers.pmd_value(attr.pmd), mask);
             let nr = nr.saturating_sub(delivered);
             lost = lost.wrapping_add(nr);
             if attr.count_down_to_switch(nr) {

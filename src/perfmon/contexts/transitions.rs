@@ -294,6 +294,8 @@ impl Context {
             done = match state.phase.target() {
                 Target::Detached => Err(Error::NotLoaded),
                 Target::Dead => Err(Error::Ended),
+                // The irq_work that ends the context is queued.
+                _ if state.has_register_fault => Err(Error::Ended),
                 target => Ok(target),
             };
             if let (Ok(_), Some(set)) = (done, set) {

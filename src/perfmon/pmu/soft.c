@@ -95,8 +95,9 @@ static const struct perfmon_register pmds[] = {
 
 /*
  * Counts the runnable tasks of the machine. The function visits all tasks, because modules cannot
- * use the scheduler's own per-CPU counts. If interrupts are off, for example while a sample is
- * taken, running_tasks() returns 0, because there may be too many tasks to visit.
+ * use the scheduler's own per-CPU counts. The visit can be preempted, because readers of RCU can be
+ * preempted. If interrupts are off, for example while a sample is taken, running_tasks() returns 0,
+ * because there may be too many tasks to visit.
  */
 static u64 running_tasks(void)
 {

@@ -107,11 +107,12 @@ impl SamplingAttributes {
         self.overflows_until_switch == 0
     }
 
-    /// Returns the number of sampling periods of the PMD that have ended. `beyond` is the number of
-    /// events since the end of the first of these periods.
-    pub fn overflow_count(&self, beyond: u64) -> u64 {
-        let period = self.short_reset.wrapping_neg();
-        let more = beyond.checked_div(period).unwrap_or(0);
+    /// Returns the number of sampling periods of the PMD that have ended. `beyond` is the value of
+    /// the PMD: the number of events since the end of the first of these periods. `mask` has the
+    /// PMD's bits.
+    pub fn overflow_count(&self, beyond: u64, mask: u64) -> u64 {
+        let period = self.short_reset.wrapping_neg() & mask;
+        let more = (beyond & mask).checked_div(period).unwrap_or(0);
         more.saturating_add(1)
     }
 

@@ -238,24 +238,14 @@ impl<M: Allocator> Registers<M> {
         self.pending_pmds.add(pmds);
     }
 
-    /// Begins a new sampling period of a PMD at `value`. `beyond` is the number of counts since the
-    /// end of the old period. The PMD starts at `value` plus `beyond` modulo the length of the new
-    /// period, so that these counts belong to the new period.
-    #[inline]
-    pub fn reset_pmd(&mut self, number: u16, value: u64, beyond: u64) {
+    /// Begins a new sampling period of a PMD at `value`. `mask` is the result of
+    /// [`Self::pmd_mask`]. After a PMD has overflowed, its value is the number of counts since the
+    /// overflow. These counts, modulo the length of the new period, belong to the new period.
+    #[inline(always)]
+    pub fn reset_pmd(&mut self, number: u16, value: u64, mask: u64) {
         if let Some(place) = register_value_mut(&mut self.pmd_values, number) {
-            let period = value.wrapping_neg();
-            *place = value.wrapping_add(beyond.checked_rem(period).unwrap_or(beyond));
-            self.written_pmds.set(number);
-        }
-    }
-
-    /// Begins a new sampling period like [`Self::reset_pmd`], for a PMD of 64 bits. After a 64-bit
-    /// PMD has overflowed, its value is the number of counts since the overflow.
-    #[inline]
-    pub fn reset_64bit_pmd(&mut self, number: u16, value: u64) {
-        if let Some(place) = register_value_mut(&mut self.pmd_values, number) {
-            let period = value.wrapping_neg();
+            let period = value.wrapping_neg() & mask;
+            *place &= mask;
             // Usually few events were counted since the overflow, and no division is needed.
             if *place >= period {
                 *place = place.checked_rem(period).unwrap_or(*place);
@@ -333,10 +323,14 @@ impl<M: Allocator> Registers<M> {
 
     /// Returns the value of a PMD as the user sees it, as current as [`Self::pmd_value`].
     pub fn pmd_user_value(&self, map: &RegisterMap<'_>, number: u16) -> u64 {
-        let value = self.pmd_value(number);
+        self.pmd_value(number) & self.pmd_mask(map, number)
+    }
+
+    /// Returns the mask of a PMD's bits: 64 bits, or the width of the PMD's counter.
+    pub fn pmd_mask(&self, map: &RegisterMap<'_>, number: u16) -> u64 {
         match map.pmd(number) {
-            Some(register) if self.is_narrow_pmd(register, number) => value & register.mask(),
-            _ => value,
+            Some(register) if self.is_narrow_pmd(register, number) => register.mask(),
+            _ => u64::MAX,
         }
     }
 

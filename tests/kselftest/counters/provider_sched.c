@@ -81,12 +81,23 @@ static void change_cpus(void)
 		pin_to_cpu(i & 1);
 }
 
+#define SLEEPS	300
+
+/* Makes a CPU that is otherwise idle switch from its idle task SLEEPS times. */
+static void sleep_often(void)
+{
+	pin_to_cpu(1);
+	for (int i = 0; i < SLEEPS; i++)
+		usleep(1000);
+	pin_to_cpu(0);
+}
+
 int main(void)
 {
 	struct rusage before, after;
 	int64_t forced, woken;
 
-	plan(8 + NR_RELOAD_TESTS);
+	plan(9 + NR_RELOAD_TESTS);
 	load_provider("pfc_sched");
 	test_matches_proc("0.15 sched: context switches are ctxt of /proc/stat", instance_total,
 			  "sched/context_switches", proc_ctxt, NULL, ping_pong, 300,
@@ -111,6 +122,9 @@ int main(void)
 	     after.ru_nivcsw - before.ru_nivcsw);
 	ok(after.ru_nivcsw > before.ru_nivcsw && forced >= after.ru_nivcsw - before.ru_nivcsw,
 	   "0.15 sched: preemptions include those that getrusage() reports");
+	forced = increase_by("sched/preemptions", sleep_often);
+	note("preemptions %lld during %d sleeps", (long long)forced, SLEEPS);
+	ok(forced < SLEEPS * 2 / 3, "0.15 sched: switches from the idle task are not preemptions");
 	ok(total_by_name("sched/preemptions") <= total_by_name("sched/context_switches"),
 	   "0.15 sched: at most as many preemptions as context switches");
 	test_unload_and_reload("pfc_sched", "sched/forks", fork_50);

@@ -201,6 +201,21 @@ static void test_histogram(void)
 		"1.10 histogram: more than half of the samples are in the busy function"))
 		note("%llu and %llu of %llu, %llu outside of all buckets", h->buckets[0],
 		     h->buckets[1], h->samples, h->outside);
+	/* The last bucket of the second histogram ends where the page with most samples begins. */
+	arg.base += 4096ULL * (h->buckets[1] > h->buckets[0]) - 64 * 4096ULL;
+	munmap((void *)h, 4096);
+	close(fd);
+	fd = pfm_create_format(0, "histogram", &arg, sizeof(arg));
+	h = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
+	pfm_period(fd, PERFMON_TASK_CLOCK, MS / 5, 0);
+	pfm_start_self(fd);
+	spin_until_samples(h, 100);
+	pfm_stop(fd);
+	for (sum = i = 0; i < 64; i++)
+		sum += h->buckets[i];
+	if (!ok(sum + h->outside == h->samples && h->outside > h->samples / 3,
+		"1.10 histogram: samples just behind the last bucket are outside"))
+		note("%llu in buckets and %llu outside, of %llu", sum, h->outside, h->samples);
 	munmap((void *)h, 4096);
 	close(fd);
 }
@@ -326,7 +341,7 @@ static void test_throttling(void)
 
 int main(void)
 {
-	plan(36);
+	plan(37);
 	write_file("/proc/sys/kernel/modprobe", "\n");
 	insmod_each("perfcounters perfmon pfm_soft pfm_default pfm_ring pfm_nway pfm_histogram");
 	pfm_set_limits("0", "0");

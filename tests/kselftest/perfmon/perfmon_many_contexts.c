@@ -7,10 +7,12 @@
  * Attaches perfmon contexts to 3,100 sleeping threads. While the 3,100 contexts exist, context
  * switches of other threads must execute less than 1.25 times as many instructions as without the
  * contexts. The attach and detach of one more context must also execute less than 1.25 times as
- * many instructions as without the 3,100 contexts.
+ * many instructions as without the 3,100 contexts, and so must a write of one PMD in a context with
+ * 1,024 event sets.
  */
 #include "pmu.h"
 #include "sampling.h"
+#include "sets.h"
 #include <pthread.h>
 #include <sys/resource.h>
 
@@ -89,6 +91,46 @@ static __u64 instructions_of_loads(int fd)
 	return min;
 }
 
+/* The smallest number, of several tries, for LOADS writes of a PMD of event set 0. */
+static __u64 instructions_of_writes(int fd)
+{
+	__u64 min = ~0ULL;
+	int rc = 0;
+
+	for (int try = 0; try < TRIES; try++) {
+		__u64 before = perf_read(instructions), count;
+
+		for (int i = 0; i < scale_down(LOADS); i++)
+			rc |= pfm_write_pmd(fd, PERFMON_CPU_CLOCK, 0);
+		count = perf_read(instructions) - before;
+		if (count < min)
+			min = count;
+	}
+	bail_if(rc, "write of a PMD");
+	return min;
+}
+
+#define MAX_SETS	1024
+
+/* A write of registers in one event set must not take longer if the context has other sets. */
+static void test_writes_with_many_sets(void)
+{
+	int fd = pfm_create(0), rc = 0;
+	__u64 one, many;
+
+	rc |= pfm_load(fd, this_thread());
+	one = instructions_of_writes(fd);
+	pfm_unload(fd);
+	for (__u16 id = 1; id < MAX_SETS; id++)
+		rc |= set_create(fd, &(struct pfarg_setdesc) { .set_id = id });
+	is(rc | pfm_load(fd, this_thread()), 0, "9.2 %d event sets: load succeeds", MAX_SETS);
+	many = instructions_of_writes(fd);
+	note("instructions of writes: %llu, with %d sets %llu", one, MAX_SETS, many);
+	ok(one && many < one * 5 / 4,
+	   "9.2 %d event sets: a write of one PMD executes less than a quarter more", MAX_SETS);
+	close(fd);
+}
+
 int main(void)
 {
 	static int fds[THREADS];
@@ -103,7 +145,7 @@ int main(void)
 	pthread_attr_t attr;
 	int nr = scale_down(THREADS), rc = 0, fd, own;
 
-	plan(5);
+	plan(5 + 2);
 	setrlimit(RLIMIT_NOFILE, &files);
 	load_modules("");
 	load_module("perfmon");
@@ -125,6 +167,7 @@ int main(void)
 	 */
 	fd = pfm_create(0);
 	pfm_load(fd, tids[0]);
+	test_writes_with_many_sets();
 	switches = instructions_of_switches();
 	own = pfm_create(0);
 	loads = instructions_of_loads(own);

@@ -511,7 +511,7 @@ int main(void)
 {
 	char before[32768];
 
-	plan(NR_MISTAKES + 13 + 9 + 17 + 8 + 16 + 6 + 14 + 11 + 4 + 7 + 2 + 12 + 4);
+	plan(NR_MISTAKES + 13 + 9 + 17 + 8 + 16 + 6 + 14 + 11 + 4 + 7 + 3 + 12 + 4);
 	srandom(1);
 	unload_modules();
 	insmod("perfcounters", "");
@@ -527,7 +527,10 @@ int main(void)
 	test_cpu_context();
 	test_misbehaving_read();
 	test_lifetime();
-	is(atoi(get_param("unsound")), 0, "1.13 read() was always called with preemption off");
+	is(atoi(get_param("unsound")), 0,
+	   "1.13 read() of a counter was always called with preemption off");
+	is(atoi(get_param("unpreemptible")), 0,
+	   "1.13 read() of a current value was always called with preemption on");
 	is(rmmod("scripted_pmu"), 0, "1.1 rmmod of the unused description succeeds");
 	test_init();
 	test_tutorial();

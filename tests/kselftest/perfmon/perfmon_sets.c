@@ -36,6 +36,7 @@ static void test_refusals(void)
 	struct perfmon_vector v = { (__u64)many, 65, sizeof(desc) };
 	struct pfarg_setinfo info = { .set_id = 6 };
 	struct perfmon_runs runs = { .reg_set = 0 };
+	struct pfarg_pmd samples = { .reg_long_reset = -1000, .reg_short_reset = -1000 };
 	int fd = pfm_create(0);
 
 	desc.set_flags = 0x80;
@@ -80,6 +81,13 @@ static void test_refusals(void)
 	   "1.12 getinfo: unknown set is EINVAL");
 	is(set_call(fd, PERFMON_READ_RUNS, &runs, sizeof(runs)), -EINVAL,
 	   "1.12 READ_RUNS: a PMD that does not count is EINVAL");
+	is(set_call(fd, PERFMON_WRITE_PMDS, &samples, sizeof(samples)), 0,
+	   "1.12 write PMDs: a PMD that samples");
+	is(set_call(fd, PERFMON_READ_RUNS, &runs, sizeof(runs)), -EINVAL,
+	   "1.12 READ_RUNS: a PMD that samples is EINVAL");
+	is(set_pmd(fd, 0, 0, 0, 0), 0, "1.12 write PMDs: the PMD no longer samples");
+	is(set_call(fd, PERFMON_READ_RUNS, &runs, sizeof(runs)), 0,
+	   "1.12 READ_RUNS: a PMD that no longer samples succeeds");
 	is(set_load(fd, 6), -EINVAL, "1.12 load: unknown set is EINVAL");
 	desc.set_flags = PFM_SETFL_EXPL_NEXT;
 	desc.set_id_next = 9;
@@ -526,7 +534,7 @@ int main(void)
 
 	model = guest_model();
 	slow = atoi(getenv("SLOWNESS") ?: "1");
-	plan(88 + 7 + 2 + 7 + 8);
+	plan(92 + 7 + 2 + 7 + 8);
 	pin_to_cpu(0);
 	load_sampling_modules(model);
 	pfm_set_limits("0", "0");

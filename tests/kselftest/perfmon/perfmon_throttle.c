@@ -144,6 +144,64 @@ static void test_ring(void)
 	ring_close(&r);
 }
 
+/* Returns the bits of the PMD that /proc/perfmon_map describes in the line "PMD<number> ...". */
+static __u64 pmd_mask(int number)
+{
+	FILE *f = fopen("/proc/perfmon_map", "re");
+	char line[400], *width;
+	int n, bits = 0;
+
+	while (f && !bits && fgets(line, sizeof(line), f))
+		if (sscanf(line, "PMD%d ", &n) == 1 && n == number) {
+			width = strstr(line, "width=");
+			bits = width ? atoi(width + 6) : 0;
+		}
+	if (f)
+		fclose(f);
+	bail_if(bits < 1 || bits > 63, "the width of a PMD");
+	return (1ULL << bits) - 1;
+}
+
+/*
+ * A PMD with PFM_REGFL_NO_EMUL64 has the width of its counter, and the bits of its start value
+ * above this width are zero. The PMD must continue to sample after the context was throttled.
+ */
+static void test_narrow_pmd(void)
+{
+	__u64 mask = pmd_mask(0), start = -PERIOD & mask, first, second;
+	struct pfarg_pmc pmc = {
+		.reg_flags = PFM_REGFL_NO_EMUL64, .reg_value = pfm_instructions(model),
+	};
+	struct pfarg_pmd pmd = {
+		.reg_value = start, .reg_long_reset = start, .reg_short_reset = start,
+	};
+	int fd = pfm_create_default(0, SIZE);
+	struct pfm_dfl_smpl_hdr *hdr = pfm_map_default(fd, SIZE);
+	struct perfmon_status s;
+
+	is(pfm_vector(fd, PERFMON_WRITE_PMCS, &pmc, 1, sizeof(pmc)), 0,
+	   "1.5 NO_EMUL64: a PMC is written for a sampling PMD");
+	pfm_write_pmc(fd, 1, pfm_instructions(model));
+	pfm_write_smpl(fd, &pmd);
+	pfm_write_pmd(fd, 1, 0);
+	pfm_start_self(fd);
+	for (int i = 0; i < MAX_ROUNDS && get_status(fd).nr_throttles < 3; i++)
+		spin(ROUNDS);
+	pfm_stop(fd);
+	s = get_status(fd);
+	first = pfm_read_pmd(fd, 0);
+	second = pfm_read_pmd(fd, 1);
+	note("%u times throttled, %llu samples lost; %llu, %llu", s.nr_throttles, s.lost, first,
+	     second);
+	ok(s.nr_throttles >= 3, "1.5 NO_EMUL64: the PMD samples again after each throttling");
+	ok(first >= start && (second - (first - start)) % PERIOD == 0,
+	   "1.5 NO_EMUL64: sampling and counting PMD agree");
+	is((second - (first - start)) / PERIOD - s.lost, hdr->hdr_count,
+	   "1.5 NO_EMUL64: each period is an entry or lost");
+	munmap(hdr, SIZE);
+	close(fd);
+}
+
 /* Without a format, each overflow queues a message, after which the reader restarts. */
 static void test_messages(void)
 {
@@ -318,7 +376,7 @@ static void test_stopped_cpu(void)
 int main(void)
 {
 	model = guest_model();
-	plan(6 + 6 + 6 + 6 + 1 + 2 + 3 + 4 + 3);
+	plan(6 + 6 + 6 + 6 + 4 + 1 + 2 + 3 + 4 + 3);
 	pin_to_cpu(0);
 	load_sampling_modules(model);
 	insmod_each("pfm_nway pfm_histogram");
@@ -327,6 +385,7 @@ int main(void)
 	test_histogram();
 	test_nway();
 	test_ring();
+	test_narrow_pmd();
 	test_messages();
 	test_no_messages();
 	test_switch_count();

@@ -80,6 +80,27 @@ test_live_unreaped() {
 	pfc ppa --top -p $task,$sleeper -d 0.5 -n 5 >words 2>errors &
 	kill_when_ready $! && [ ! -s errors ] && [ "$(grep -c '^# ' words)" = 5 ]
 }
+# The task exits, and a busy process gets its ID.
+test_live_reused_id() {
+	run_victim sleep 300
+	task=$victim
+	pfc ppa --top -p $task,$sleeper -d 0.2 -n 20 >words 2>errors &
+	local pfc=$! reused=0
+	within 60 catches_int $pfc && kill $task || return 1
+	wait $task
+	while [ $reused != $task ]; do
+		[ $reused = 0 ] || kill $reused
+		echo $((task - 1)) >/proc/sys/kernel/ns_last_pid
+		(while :; do :; done) &
+		reused=$!
+	done
+	wait $pfc
+	local rc=$?
+	kill $reused
+	cat errors
+	grep "^ *$task " words
+	[ $rc = 0 ] && [ "$(grep -c '^# ' words)" = 20 ] && ! grep -q "^ *$task " words
+}
 test_unprivileged() {
 	with_words pfc ppa 999999999
 	[ $rc != 0 ]
@@ -116,7 +137,7 @@ test_files_removed() {
 	[ $rc != 0 ] && grep -q 'modprobe ppa' words
 }
 
-plan 17
+plan 18
 cd /tmp || exit 1
 unload_modules
 echo >/proc/sys/kernel/modprobe
@@ -135,6 +156,7 @@ check "4.4 pfc ppa --top: the live view prints tasks" test_live
 check "4.4 pfc ppa record and report: a table and an SVG file" test_record
 check "4.4 pfc ppa record PID: the task has exited and is not reaped: status 0" test_record_unreaped
 check "4.4 pfc ppa --top -p PID,PID: one task is not reaped: the other is shown" test_live_unreaped
+check "4.4 pfc ppa --top -p PID,PID: a later task with the same ID is not shown" test_live_reused_id
 check "4.4 pfc ppa with an unknown PID: it fails" test_unprivileged
 check "9.6 pfc export --tasks: tasks that user_kb refuses are counted" test_refused
 check "4.8 pfc ppa off: accounting is off" test_turn_off

@@ -387,11 +387,46 @@ static void test_denied_once(void)
 	is(denied, 1, "9.6 Yama scope 1: denied process that attaches again: is counted once");
 }
 
+/*
+ * Tests traces of all users by a user with CAP_PERFMON, which does not include the right to stop
+ * processes of other users.
+ */
+static void test_wait_of_all_users(void)
+{
+	struct target *target = &targets[0];
+	pid_t pid = start_target(target, USER);
+
+	for (int wait = 0; wait < 2; wait++) {
+		int status = in_child({
+			struct perftrace_create create =
+				make_trace("all", "rights:*", PERFTRACE_ALL_USERS |
+					   (wait ? PERFTRACE_WAIT : 0), 1 << 14);
+			struct event_stats stats = { 0 };
+			int fd;
+
+			set_ids(1001, 1001, CAP_PERFMON);
+			fd = try_open_trace(PERFTRACE_CREATE, &create);
+			exit_if(fd < 0, 99);
+			request_write(target);
+			trace_drain(fd, target->key, &stats);
+			_exit(stats.events << 1 | trace_info(fd).denied);
+		});
+
+		if (wait)
+			is(status, 1,
+			   "9.3 CAP_PERFMON, all users, PERFTRACE_WAIT: another user's process is denied");
+		else
+			is(status, 2,
+			   "9.3 CAP_PERFMON, all users: another user's process is traced");
+	}
+	kill_child(pid);
+}
+
 int main(void)
 {
 	unsigned char (*answers)[NR_CREDENTIALS];
 
-	plan(7 + 2 * 5 + 2 + 2 + 2);
+	plan(7 + 2 * 5 + 2 + 2 + 2 + 2);
 	answers = map_memory(4096, MAP_SHARED);
 	targets = map_memory(4096, MAP_SHARED);
 	trace_load();
@@ -401,5 +436,6 @@ int main(void)
 	test_undumpable_and_ended();
 	test_wait_under_yama();
 	test_denied_once();
+	test_wait_of_all_users();
 	return finish();
 }

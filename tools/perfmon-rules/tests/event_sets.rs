@@ -35,6 +35,16 @@ fn r9_4_switch_timeout_has_a_minimum_and_a_maximum() {
     assert_eq!(timeout(0), Err(Error::Flags));
 }
 
+#[test]
+fn r1_12_count_of_a_run_includes_the_counts_before_each_reset() {
+    let mut moments = RunningMoments::new(3, 0);
+    moments.record_reset(10, 100);
+    moments.record_reset(105, 200);
+    assert_eq!(moments.totals(207, 2), (22, 22 * 22, 22 * 2));
+    moments.end_run(207, 2);
+    assert_eq!(moments.totals(208, 1), (23, 22 * 22 + 1, 22 * 2 + 1));
+}
+
 proptest! {
     #[test]
     fn r1_12_switch_timeouts_are_rounded_up_to_ticks(

@@ -6,7 +6,7 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use ppa::Device;
+use ppa::{Device, Task};
 use ratatui::style::{Modifier, Style};
 use ratatui::text::Line;
 use ratatui::widgets::Paragraph;
@@ -64,7 +64,10 @@ impl AccountingChangeReader {
         for pid in &self.pids {
             match self.last_sample.tasks.is_empty() {
                 true => tasks.push(self.device.task(*pid)?),
-                false => tasks.extend(super::read_task_unless_exited(&self.device, *pid)?),
+                false => {
+                    let task = super::read_task_unless_exited(&self.device, *pid)?;
+                    tasks.extend(task.filter(|task| self.is_in_last_sample(task)));
+                }
             }
         }
         // The owner of a task may have no permission to read the values of CPUs.
@@ -77,6 +80,16 @@ impl AccountingChangeReader {
             tasks,
             cpus,
         })
+    }
+
+    /// Returns true if the last sample has this task. A different start time shows that the task of
+    /// the last sample has exited and a later task has the same ID.
+    fn is_in_last_sample(&self, task: &Task) -> bool {
+        let key = |task: &Task| (task.pid, task.began);
+        self.last_sample
+            .tasks
+            .iter()
+            .any(|last| key(last) == key(task))
     }
 
     /// Returns the changes of tasks and CPUs since the last call. Returns `None` if the user

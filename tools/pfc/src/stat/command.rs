@@ -434,7 +434,7 @@ fn ignore_esrch(result: io::Result<()>) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use rustix::event::{poll, PollFd, PollFlags, Timespec};
-    use rustix::process::{waitpid, Pid, WaitOptions};
+    use rustix::process::{pidfd_open, waitpid, Pid, PidfdFlags, WaitOptions};
 
     use super::*;
 
@@ -529,20 +529,28 @@ mod tests {
         let mut handler = KilledHandler {
             pid_pipe: write_end,
         };
-        // The process of the command inherits the write end. If the process does not execute a
-        // program, the read end has its end of file when the process has exited.
         let killed = process::run_in_forked_process(|| {
             spawn(&mut handler);
             0
         });
         drop(handler);
         let mut pid = [0; 4];
-        let has_pid = read_end.read_exact(&mut pid).is_ok();
-        let timeout = Timespec::try_from(Duration::from_secs(20)).expect("a time");
-        let mut fds = [PollFd::new(&read_end, PollFlags::IN)];
-        let has_exited = poll(&mut fds, Some(&timeout)) == Ok(1);
-        if has_pid && !has_exited {
-            process::send_signal(i32::from_ne_bytes(pid), libc::SIGKILL);
+        let pid = read_end
+            .read_exact(&mut pid)
+            .ok()
+            .map(|()| i32::from_ne_bytes(pid));
+        // The end of file of the pipe would not show the exit of the process, because processes of
+        // other tests may have inherited the pipe. pidfd_open(2) fails if the process has exited.
+        let pidfd = pid
+            .and_then(Pid::from_raw)
+            .map(|pid| pidfd_open(pid, PidfdFlags::empty()));
+        let has_exited = pidfd.and_then(Result::ok).is_none_or(|pidfd| {
+            let timeout = Timespec::try_from(Duration::from_secs(20)).expect("a time");
+            let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
+            poll(&mut fds, Some(&timeout)) == Ok(1)
+        });
+        if let Some(pid) = pid.filter(|_| !has_exited) {
+            process::send_signal(pid, libc::SIGKILL);
         }
         let killed = Pid::from_raw(killed.expect("a process"));
         waitpid(killed, WaitOptions::empty()).expect("a child");
