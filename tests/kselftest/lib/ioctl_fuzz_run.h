@@ -367,7 +367,7 @@ static __u64 env_number(const char *name, __u64 fallback)
 }
 
 /* Seconds after which no new round begins, unless CALLS or ROUND is set. */
-#define BUDGET		gate_or_long(4, 40)
+#define BUDGET		gate_or_long(4, 25)
 
 /* Percent of the calls. With fewer, the fuzzer tests little more than the checks of arguments. */
 #define MIN_SUCCEEDED	30
