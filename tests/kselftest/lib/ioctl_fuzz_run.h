@@ -8,7 +8,7 @@
  * dies, the last call of each of its processes is shown.
  *
  * Environment variables: SEED is the seed of the first round, CALLS is the number of calls in all
- * rounds, and ROUND selects the only round to run.
+ * rounds, ROUND_CALLS is the number of calls in a round, and ROUND selects the only round to run.
  */
 #ifndef IOCTL_FUZZ_RUN_H
 #define IOCTL_FUZZ_RUN_H
@@ -37,14 +37,14 @@ static void run_victim(int kind)
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	signal(SIGIO, SIG_IGN);
 	close_range(3, ~0U, 0);
-	for (int n = 0; kind < 2 || n < 20; n++) {
+	for (int n = 0; kind < 2 || n < 4; n++) {
 		for (int i = 0; i < 5 && kind != 1; i++) {
 			p[0]++;
 			syscall(SYS_getppid);
 		}
 		madvise((void *)p, 4096, MADV_DONTNEED);
 		/* Most CPU time is left to the processes that make calls. */
-		sleep_ms(20);
+		sleep_ms(100);
 	}
 	_exit(0);
 }
@@ -211,7 +211,9 @@ static void run_round_process(int nr)
 	device_memory = get_device_memory;
 	for (int i = 0; i < NR_VICTIMS; i++)
 		start_victim(i);
-	has_race_thread = !pthread_create(&thread, NULL, race_thread, NULL);
+	/* With one CPU, the second thread would only delay the calls. */
+	has_race_thread = sysconf(_SC_NPROCESSORS_ONLN) > 1 &&
+		!pthread_create(&thread, NULL, race_thread, NULL);
 	begin_process();
 	run_steps(nr);
 	shared->done = true;
@@ -365,7 +367,7 @@ static __u64 env_number(const char *name, __u64 fallback)
 }
 
 /* Seconds after which no new round begins, unless CALLS or ROUND is set. */
-#define BUDGET		gate_or_long(4, 40)
+#define BUDGET		gate_or_long(4, 25)
 
 /* Percent of the calls. With fewer, the fuzzer tests little more than the checks of arguments. */
 #define MIN_SUCCEEDED	30
@@ -377,7 +379,7 @@ static int fuzz_main(const struct program *p, int argc, char **argv, void (*prep
 	__u64 calls = env_number("CALLS", scale_down(default_calls)), first_seed;
 	int only_round = env_number("ROUND", -1), rounds;
 	__u64 end = getenv("CALLS") || only_round >= 0 ? ~0ULL : now_ns() / 1000000000 + BUDGET;
-	unsigned long min, succeeded;
+	unsigned long min, succeeded, per_round;
 
 	program = p;
 	if (argc > 1 && !strcmp(argv[1], "tables"))
@@ -392,10 +394,11 @@ static int fuzz_main(const struct program *p, int argc, char **argv, void (*prep
 	prepare();
 	/* Processes that a round leaves behind become children of this process. */
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
-	rounds = (calls + CALLS_PER_ROUND - 1) / CALLS_PER_ROUND;
+	per_round = env_number("ROUND_CALLS", CALLS_PER_ROUND);
+	rounds = (calls + per_round - 1) / per_round;
 	for (int n = 0; n < rounds && !shared->nr_hung && now_ns() / 1000000000 < end; n++)
 		if (only_round < 0 || n == only_round)
-			run_round(n, CALLS_PER_ROUND, first_seed);
+			run_round(n, per_round, first_seed);
 	min = only_round < 0 && shared->steps >= 25000;
 	note("%llu steps of %llu", shared->steps, calls);
 	ok(are_tables_complete(), "9.5 %s: every byte of each structure is described", p->device);

@@ -129,7 +129,8 @@ test_many_threads_in_flight_recorder() {
 	rc=$?
 	cat said_by_pfc
 	report /tmp/nobody/x
-	[ $rc = 0 ] && [ "$(percent_of betaa_hot)" -ge 20 ]
+	# How many samples the 80 processes have depends on the load of the host.
+	[ $rc = 0 ] && [ "$(pfc script -i /tmp/nobody/x | grep -c betaa_hot)" -ge 20 ]
 }
 # Programs may start pfc with blocked signals.
 test_blocked_child_signal() {

@@ -155,6 +155,24 @@ test_flight_recorder() {
 		[ "$kept" -gt 10 ] && [ "$kept" -le 64 ] || return 1
 	done
 }
+# The directory of the output is missing when SIGUSR2 requests a file.
+test_flight_recorder_without_directory() {
+	rm -rf directory && mkdir directory
+	run_victim $program calls 100000000000
+	pfc record --overwrite -p $victim -F 1000 -m 1 -o directory/f 2>errors &
+	recorder=$!
+	wait_started $recorder
+	mv directory renamed
+	kill -USR2 $recorder
+	within 60 grep -q 'the flight recorder continues' errors
+	mv renamed directory
+	run_for $victim $nap
+	interrupt $recorder
+	rc=$?
+	kill_and_wait $victim
+	cat errors
+	[ $rc = 2 ] && [ "$(nr_samples directory/f)" -gt 10 ]
+}
 test_switched() {
 	rm -f s s.*
 	run_victim $program calls 100000000000
@@ -278,7 +296,7 @@ check_with_pmu() { # NAME COMMAND...
 	if [ -n "${PMU:-}" ]; then check "$@"; else skip "$1" "there is no PMU here"; fi
 }
 
-plan 35
+plan 36
 cd /tmp || exit 1
 unload_modules
 begin_few_symbols
@@ -303,6 +321,7 @@ check "1.9 pfc report: functions of the kernel have names" retry_longer test_ker
 check "1.6 pfc record -a, -p and -C: the busy process or its CPU is sampled" retry_longer test_all_targets
 check "1.6 pfc record -p without a command: until SIGINT" retry_longer test_until_interrupted
 check "2.4 pfc record --overwrite: SIGUSR2 writes the newest samples to a file" retry_longer test_flight_recorder
+check "2.4 pfc record --overwrite: SIGUSR2 without a directory for the file: it continues" retry_longer test_flight_recorder_without_directory
 check "2.7 pfc record --switch-output: SIGUSR2 begins another file" retry_longer test_switched
 check "1.15 pfc record: lost samples are reported, with the same number in the file" retry_longer test_lost
 check "1.15 pfc record: the last lost samples are in the file, too" retry_longer test_lost stop

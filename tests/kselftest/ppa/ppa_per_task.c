@@ -491,7 +491,7 @@ static void test_reaped(void)
  */
 static void test_writers_during_unload(void)
 {
-	int nr = gate_or_long(5, 60), nr_removed = 0, log = klog_open();
+	int nr = gate_or_long(5, 20), nr_removed = 0, log = klog_open();
 
 	for (int i = 0; i < nr; i++) {
 		pid_t target, writers[4];

@@ -86,7 +86,7 @@ static const struct shape marker_gone_shape = SHAPE(struct perftrace_marker, mar
 	};									\
 	static const struct shape id##_shape = SHAPE(struct perftrace_markers, id)
 
-MARKERS(markers_new, marker_new_shape, 8);
+MARKERS(markers_new, marker_new_shape, 2);
 MARKERS(markers_gone, marker_gone_shape, 2);
 
 static const struct field notify_fields[] = {

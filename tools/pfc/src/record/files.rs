@@ -88,7 +88,8 @@ impl Recording<'_> {
 
     /// Reads all rings, completes the file, and then prints `heading` and a summary. For a flight
     /// recorder, this function also opens the file. `is_last` is false if SIGUSR2 requested the
-    /// file.
+    /// file. If a file that SIGUSR2 requested cannot be created, the flight recorder continues,
+    /// because the rings still have the samples.
     pub(super) fn finish_file_from_rings(
         &mut self,
         is_last: bool,
@@ -99,7 +100,14 @@ impl Recording<'_> {
                 true => append_unused_timestamp(&self.output_path),
                 false => self.output_path.clone(),
             };
-            self.create_output_file(&path)?;
+            match self.create_output_file(&path) {
+                Err(failure) if !is_last => {
+                    message!("pfc: {failure}; the flight recorder continues");
+                    self.has_missing_file = true;
+                    return Ok(());
+                }
+                result => result?,
+            }
         }
         self.contexts.drain_rings_closing_ended();
         self.contexts.process_recorder.record_changes_at_file_end();

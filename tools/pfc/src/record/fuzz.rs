@@ -8,8 +8,8 @@ use super::kernel_maps::parse_proc_modules;
 use super::lost::LostRecordCounts;
 use super::maps::parse_executable_mapping;
 use super::task_events::copy_process_records;
-use super::tasks::parse_pid_and_parent_pid;
 use crate::data::{take_records_until, time_that_halves_records, RecordEncoder, SampleId};
+use crate::stat::monitored_processes::parse_pid_and_parent_pid;
 use crate::text_file;
 
 #[test]

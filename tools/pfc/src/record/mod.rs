@@ -97,6 +97,7 @@ pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<Exit
         written_process_record_position: ProcessRecordPosition::default(),
         write_failure: None,
         nr_finished_files: 0,
+        has_missing_file: false,
         nr_wakeups: 0,
         // No progress is shown during a command, because the command may write to the terminal
         // itself.
@@ -417,6 +418,8 @@ struct Recording<'a> {
     /// The failure of a write to the output file. After a failed write, no samples are taken.
     write_failure: Option<Failure>,
     nr_finished_files: usize,
+    /// True if a file that SIGUSR2 requested could not be created.
+    has_missing_file: bool,
     nr_wakeups: usize,
     /// The time of the last progress message; `None` if no progress is shown.
     last_progress_at: Option<Instant>,
@@ -442,12 +445,14 @@ impl Recording<'_> {
         self.write_failure.take().map_or(Ok(()), Err)
     }
 
-    /// Returns true if all threads and CPUs were sampled to their end. Lost samples do not matter.
+    /// Returns true if all threads and CPUs were sampled to their end, and each file that SIGUSR2
+    /// requested was created. Lost samples do not matter.
     /// The caller has called [`Self::finish_recording`].
     fn is_complete(&self) -> bool {
         let contexts = &self.contexts;
         let cpus = contexts.monitored_cpus.as_ref();
-        contexts.nr_unsampled_threads == 0
+        !self.has_missing_file
+            && contexts.nr_unsampled_threads == 0
             && contexts.restart_errors_by_cpu.is_empty()
             && !contexts.incomplete_targets.has_any_ended_early()
             && !contexts.has_broken_ring

@@ -34,7 +34,7 @@ use super::kernel_maps::encode_kernel_mappings;
 use super::task_events::PerfTaskEvents;
 use crate::data::record::ExecutableMapping;
 use crate::data::{RecordEncoder, SampleId, LOWEST_KERNEL_ADDRESS};
-use crate::text_file;
+use crate::stat::monitored_processes::read_pid_and_parent_pid;
 pub use limit::{DiscardedRecords, MAX_KEPT_RECORD_BYTES};
 pub use mappings::BuildIdsByFile;
 
@@ -146,22 +146,6 @@ pub fn list_numeric_entries(path: &str) -> Vec<u32> {
     let all = fs::read_dir(path).into_iter().flatten().flatten();
     all.filter_map(|e| e.file_name().to_str()?.parse().ok())
         .collect()
-}
-
-/// Returns the process ID of a thread, and the ID of its parent process, from /proc.
-fn read_pid_and_parent_pid(thread: u32) -> Option<(u32, u32)> {
-    parse_pid_and_parent_pid(
-        &text_file::read_text_escaping_non_utf8(format!("/proc/{thread}/status")).ok()?,
-    )
-}
-
-/// Parses the process ID and the ID of the parent process in /proc/PID/status.
-pub(super) fn parse_pid_and_parent_pid(status: &str) -> Option<(u32, u32)> {
-    let number = |key: &str| {
-        let line = status.lines().find_map(|l| l.strip_prefix(key))?;
-        line.trim().parse::<u32>().ok()
-    };
-    Some((number("Tgid:")?, number("PPid:")?))
 }
 
 /// Returns the name in a `comm` file of /proc, without the newline that the kernel appends.

@@ -11,11 +11,12 @@ use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use perfmon::Context;
-use rustix::pipe::{pipe_with, PipeFlags};
 use rustix::thread::gettid;
 
 use super::event_loop::{EventLoop, WakeReason};
+use super::monitored_processes::{read_pid_and_parent_pid, read_process_id_of_thread};
 use super::process::{self, WaitStatus};
+use super::start_pipe::{create_cloexec_pipe, StartPipe};
 use crate::error::{Failure, TryingTo};
 use crate::limits;
 
@@ -81,47 +82,11 @@ pub struct FollowedCommand {
     is_followed_with_ptrace: bool,
     /// The IDs of the threads and processes of the command that are followed.
     followed_tids: BTreeSet<i32>,
+    /// The IDs of the processes that earlier runs of the command have left behind. They are traced,
+    /// but not counted.
+    earlier_pids: BTreeSet<u32>,
     /// True if state changes may still be pending although their SIGCHLD was already handled.
     has_pending_changes: bool,
-}
-
-fn create_cloexec_pipe() -> io::Result<(File, File)> {
-    let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
-    Ok((read.into(), write.into()))
-}
-
-/// The pipe in which the process of the command waits until pfc lets it execute the program.
-struct StartPipe {
-    read_end: File,
-    /// `None` in the child process. If the child kept its copy of the write end, it would wait for
-    /// ever after pfc was killed.
-    write_end: Option<File>,
-}
-
-impl StartPipe {
-    fn new() -> io::Result<Self> {
-        let (read_end, write_end) = create_cloexec_pipe()?;
-        Ok(Self {
-            read_end,
-            write_end: Some(write_end),
-        })
-    }
-
-    /// Waits in the child process until pfc calls [`Self::start_child`].
-    ///
-    /// # Errors
-    ///
-    /// `UnexpectedEof` if pfc has exited or closed the pipe before it has called `start_child()`.
-    fn wait_in_child(&mut self) -> io::Result<()> {
-        self.write_end = None;
-        self.read_end.read_exact(&mut [0])
-    }
-
-    fn start_child(&mut self) -> io::Result<()> {
-        self.write_end
-            .iter_mut()
-            .try_for_each(|end| end.write_all(&[0]))
-    }
 }
 
 /// Calls `prepare` and executes the command's program, as the last step of a new process. If
@@ -192,6 +157,7 @@ impl FollowedCommand {
             has_exited: false,
             is_followed_with_ptrace: true,
             followed_tids: BTreeSet::new(),
+            earlier_pids: BTreeSet::new(),
             has_pending_changes: false,
         }))
     }
@@ -240,6 +206,7 @@ impl FollowedCommand {
             has_exited: false,
             is_followed_with_ptrace: false,
             followed_tids: BTreeSet::new(),
+            earlier_pids: BTreeSet::new(),
             has_pending_changes: false,
         };
         child.wait_for_exec_result()?;
@@ -254,6 +221,34 @@ impl FollowedCommand {
     /// Returns the process ID of the command.
     pub fn pid(&self) -> u32 {
         self.pid.unsigned_abs()
+    }
+
+    /// Excludes the processes `pids`, which earlier runs of the command have left behind, and their
+    /// later children.
+    pub fn exclude_processes(&mut self, pids: BTreeSet<u32>) {
+        self.earlier_pids = pids;
+    }
+
+    /// Returns the IDs of the processes that this run and earlier runs of the command have left
+    /// behind.
+    pub fn into_running_processes(mut self) -> BTreeSet<u32> {
+        let tids = self.followed_tids.iter().map(|tid| tid.unsigned_abs());
+        self.earlier_pids
+            .extend(tids.map(read_process_id_of_thread));
+        self.earlier_pids
+    }
+
+    /// Returns true if a thread belongs to a process that an earlier run of the command has left
+    /// behind, or to a child of such a process.
+    fn is_of_earlier_run(&mut self, thread: u32) -> bool {
+        if self.earlier_pids.is_empty() {
+            return false;
+        }
+        let Some((pid, parent)) = read_pid_and_parent_pid(thread) else {
+            return false;
+        };
+        self.earlier_pids.contains(&pid)
+            || (self.earlier_pids.contains(&parent) && self.earlier_pids.insert(pid))
     }
 
     /// Sends a signal to the command's process.
@@ -357,6 +352,7 @@ impl FollowedCommand {
         match status {
             WaitStatus::Exited(_) | WaitStatus::Killed(_) => {
                 self.followed_tids.remove(&pid);
+                self.earlier_pids.remove(&thread);
                 self.has_exited |= pid == self.pid;
                 handler
                     .on_thread_exited(thread)
@@ -379,6 +375,7 @@ impl FollowedCommand {
                 self.followed_tids.insert(pid);
                 handler.on_command_executed(thread);
             }
+            WaitStatus::Exec if self.earlier_pids.contains(&thread) => {}
             WaitStatus::Exec => {
                 if let Ok(former_tid) = process::read_tid_before_exec(pid) {
                     self.followed_tids.remove(&former_tid);
@@ -391,7 +388,10 @@ impl FollowedCommand {
             WaitStatus::Stop(signal) => {
                 // The first ptrace event of a new thread or process is a stop, which happens before
                 // the thread or process runs.
-                if self.has_executed_program && self.followed_tids.insert(pid) {
+                if self.has_executed_program
+                    && !self.is_of_earlier_run(thread)
+                    && self.followed_tids.insert(pid)
+                {
                     handler.attach_to_new_thread(thread);
                 }
                 if is_stop_signal(signal) {
@@ -474,6 +474,7 @@ mod tests {
             has_exited: false,
             is_followed_with_ptrace: true,
             followed_tids: BTreeSet::from([i32::MAX]),
+            earlier_pids: BTreeSet::new(),
             has_pending_changes: false,
         };
         let result = command.handle_wait_status(

@@ -45,10 +45,11 @@ mod report;
 mod row;
 pub mod short_counts;
 pub mod side_command;
+mod start_pipe;
 mod target;
 pub mod throttling;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 use std::process::{ExitCode, ExitStatus};
@@ -144,6 +145,7 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
         target,
         event_loop: EventLoop::new().trying_to("catch signals")?,
         follows_children: !args.no_inherit,
+        earlier_pids: BTreeSet::new(),
         is_interrupted: false,
     };
     let (mut counts_of_runs, mut status, mut is_complete) = (Vec::new(), None, true);
@@ -350,6 +352,8 @@ struct StatSession<'a> {
     target: Target,
     event_loop: EventLoop,
     follows_children: bool,
+    /// The IDs of the processes that earlier runs of the command have left behind.
+    earlier_pids: BTreeSet<u32>,
     is_interrupted: bool,
 }
 
@@ -430,12 +434,14 @@ impl StatSession<'_> {
             },
             false => FollowedCommand::spawn_untraced(argv, group)?,
         };
+        child.exclude_processes(std::mem::take(&mut self.earlier_pids));
         let result = self.count_until_command_exits(&mut child, group, report);
         if result.is_err() {
             // Counting has failed, but the command continues to run. pfc waits until the command
             // exits, and resumes each of its threads that ptrace stops.
             child.wait_for_exit_without_counting(&mut self.event_loop);
         }
+        self.earlier_pids = child.into_running_processes();
         result
     }
 

@@ -96,10 +96,23 @@ impl MonitoredProcesses {
 
 /// Returns the process ID of a thread, from /proc; if the thread has exited, returns its thread ID.
 pub fn read_process_id_of_thread(thread: u32) -> u32 {
-    let status = text_file::read_text_escaping_non_utf8(format!("/proc/{thread}/status"))
-        .unwrap_or_default();
-    let line = status.lines().find_map(|l| l.strip_prefix("Tgid:"));
-    line.and_then(|l| l.trim().parse().ok()).unwrap_or(thread)
+    read_pid_and_parent_pid(thread).map_or(thread, |(pid, _)| pid)
+}
+
+/// Returns the process ID of a thread, and the ID of its parent process, from /proc.
+pub fn read_pid_and_parent_pid(thread: u32) -> Option<(u32, u32)> {
+    parse_pid_and_parent_pid(
+        &text_file::read_text_escaping_non_utf8(format!("/proc/{thread}/status")).ok()?,
+    )
+}
+
+/// Parses the process ID and the ID of the parent process in /proc/PID/status.
+pub fn parse_pid_and_parent_pid(status: &str) -> Option<(u32, u32)> {
+    let number = |key: &str| {
+        let line = status.lines().find_map(|l| l.strip_prefix(key))?;
+        line.trim().parse::<u32>().ok()
+    };
+    Some((number("Tgid:")?, number("PPid:")?))
 }
 
 /// Returns true if the process has a thread that does not exit.
