@@ -288,8 +288,10 @@ pub(crate) fn detach_idle_probes() {
         0 => session.probes.take(),
         _ => None,
     };
-    // Detach the probes while `SESSION` is held. Otherwise `add_thread()` could attach other probes
-    // before these probes are detached, and each task switch would be handled twice.
+    // Detach the probes while `SESSION` is held. Otherwise `add_thread()` could attach new probes
+    // before these probes are detached. A new probe has the same function and the same state as the
+    // old one, because `SchedProbes` has no size and thus no address of its own. The kernel refuses
+    // to register the same probe twice: it warns, and the load of the context fails with EEXIST.
     if let Some(probes) = &mut unneeded {
         probes.detach();
     }

@@ -197,8 +197,9 @@ struct pfarg_setinfo {
 
 /**
  * struct perfmon_runs - sums over the runs of an event set, for the variance of a scaled count
- * @reg_num: in: logical number of a counter PMD that PERFMON_WRITE_PMDS has written without
- *	sampling fields
+ * @reg_num: in: logical number of a counter PMD whose last write by PERFMON_WRITE_PMDS set no
+ *	sampling fields; in a context with a sampling format, all counter PMDs sample, and the call
+ *	fails with EINVAL
  * @reg_set: in: id of the event set in which the PMD counts
  * @reg_flags: in: zero; out: PERFMON_REGFL_SHORT if some events are missing from @value
  * @runs: number of runs of the set, the current run included

@@ -72,13 +72,16 @@ pub struct VirtualCounter {
     pub address: u64,
     /// Value of the PMC that controls the counter.
     pub control: u64,
-    /// Number of the PMD (data register) that holds the 64-bit value of the counter.
+    /// Number of the PMD (data register) that holds the value of the counter.
     pub pmd: u16,
     /// True if the counter follows its thread, that is, counts also while the context is in no PMU.
     pub follows_thread: bool,
     /// True if the counter counts nanoseconds.
     pub is_clock: bool,
+    /// Mask of the bits of the source, according to its width.
     pub(crate) mask: u64,
+    /// Mask of the bits of the PMD: the PMD overflows when these bits wrap to 0.
+    pub(crate) pmd_mask: u64,
     pub(crate) start: u64,
 }
 

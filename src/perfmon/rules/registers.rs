@@ -450,6 +450,7 @@ impl<M: Allocator> Registers<M> {
                     pmd: number,
                     follows_thread: carried,
                     mask: register.mask(),
+                    pmd_mask: self.pmd_mask(map, number),
                     start: 0,
                 });
             }
@@ -516,8 +517,9 @@ impl<M: Allocator> Registers<M> {
             let now = now(growth);
             let moved = take_delta(&mut growth.start, now, growth.mask);
             if let Some(value) = register_value_mut(&mut self.pmd_values, growth.pmd) {
+                let over = moved > growth.pmd_mask.wrapping_sub(*value & growth.pmd_mask);
                 *value = value.wrapping_add(moved);
-                match *value < moved && self.armed_pmds.has(growth.pmd) {
+                match over && self.armed_pmds.has(growth.pmd) {
                     true if self.throttled => self.skipped_pmds.set(growth.pmd),
                     true => self.pending_pmds.set(growth.pmd),
                     false => {}
@@ -584,7 +586,8 @@ impl<M: Allocator> Registers<M> {
             for growth in self.program.filter_virtual_counters_mut(carried) {
                 if growth.is_clock && self.armed_pmds.has(growth.pmd) {
                     let value = register_value(&self.pmd_values, growth.pmd);
-                    let left = value.wrapping_neg().wrapping_sub(1).saturating_add(1);
+                    let left = value.wrapping_neg().wrapping_sub(1) & growth.pmd_mask;
+                    let left = left.saturating_add(1);
                     least = Some(least.map_or(left, |l: u64| l.min(left)));
                 }
             }

@@ -511,7 +511,7 @@ int main(void)
 {
 	char before[32768];
 
-	plan(NR_MISTAKES + 13 + 9 + 17 + 8 + 16 + 6 + 14 + 11 + 4 + 7 + 3 + 12 + 4);
+	plan(NR_MISTAKES + 13 + 9 + 17 + 8 + 16 + 2 * 6 + 6 + 14 + 11 + 4 + 7 + 3 + 12 + 4);
 	srandom(1);
 	unload_modules();
 	insmod("perfcounters", "");
@@ -522,6 +522,8 @@ int main(void)
 	test_numbers();
 	test_control_words();
 	test_emulation();
+	test_narrow_period(BYTE, 8, PFM_REGFL_NO_EMUL64, "NO_EMUL64");
+	test_narrow_period(NARROW, 12, 0, "PERFMON_REG_NO_64");
 	test_control_changes();
 	test_threads();
 	test_cpu_context();

@@ -107,6 +107,40 @@ static void test_refusals(void)
 	close(fd);
 }
 
+/*
+ * While a PMD samples, PERFMON_READ_RUNS is refused. If the PMD is then written without sampling
+ * fields, it counts, and PERFMON_READ_RUNS returns the events since this write.
+ */
+static void test_runs_after_sampling(void)
+{
+	struct pfarg_pmd pmd = { .reg_value = -1000ULL, .reg_short_reset = -1000ULL };
+	struct perfmon_runs runs = { .reg_num = 0 };
+	int fd = pfm_create(0);
+
+	set_pmc(fd, 0, 0, pfm_instructions(model));
+	set_call(fd, PERFMON_WRITE_PMDS, &pmd, sizeof(pmd));
+	set_load(fd, 0);
+	run(fd, 5000);
+	is(set_call(fd, PERFMON_READ_RUNS, &runs, sizeof(runs)), -EINVAL,
+	   "1.12 READ_RUNS: a PMD that sampled in a run is EINVAL");
+	set_pmd(fd, 0, 0, 70, 0);
+	run(fd, 5000);
+	is(set_call(fd, PERFMON_READ_RUNS, &runs, sizeof(runs)), 0,
+	   "1.12 READ_RUNS: a PMD that sampled in a run and now counts succeeds");
+	ok(runs.value >= 10000 && runs.value == set_value(fd, 0, 0) - 70,
+	   "1.12 READ_RUNS: the value are the events since the write that ended sampling");
+	set_call(fd, PERFMON_WRITE_PMDS, &pmd, sizeof(pmd));
+	is(set_call(fd, PERFMON_READ_RUNS, &runs, sizeof(runs)), -EINVAL,
+	   "1.12 READ_RUNS: a PMD that samples again is EINVAL");
+	close(fd);
+
+	fd = pfm_create_ring(0, "ring", 65536, 0);
+	set_pmd(fd, 0, 0, 0, 0);
+	is(set_call(fd, PERFMON_READ_RUNS, &runs, sizeof(runs)), -EINVAL,
+	   "1.12 READ_RUNS: a PMD in a context with a format samples, and is EINVAL");
+	close(fd);
+}
+
 static void test_max_sets(void)
 {
 	int fd = pfm_create(0), i, rc = 0;
@@ -534,12 +568,13 @@ int main(void)
 
 	model = guest_model();
 	slow = atoi(getenv("SLOWNESS") ?: "1");
-	plan(92 + 7 + 2 + 7 + 8);
+	plan(92 + 5 + 7 + 2 + 7 + 8);
 	pin_to_cpu(0);
 	load_sampling_modules(model);
 	pfm_set_limits("0", "0");
 	extra = run_overhead();
 	test_refusals();
+	test_runs_after_sampling();
 	test_max_sets();
 	test_time_switch(MS, extra);
 	test_time_switch(10 * MS, extra);

@@ -3,6 +3,7 @@
 #ifndef SCRIPTED_COUNTERS_H
 #define SCRIPTED_COUNTERS_H
 
+#include "sampling.h"
 #include "scripted.h"
 
 static int write_pmc_flags(int fd, __u16 number, __u32 flags, __u64 value)
@@ -121,6 +122,44 @@ static void test_emulation(void)
 	pfm_unload(fd);
 	move_counter(counter_now);
 	is(count_mismatches(fd), 0, "1.5 unload: values stay");
+	close(fd);
+}
+
+/*
+ * Samples with PMD @number, which has @width bits, and with a period of 10 events. The bits of the
+ * start value above the width are zero.
+ */
+static void test_narrow_period(__u16 number, int width, __u32 pmc_flags, const char *name)
+{
+	const __u64 end = 1ULL << width;
+	struct pfarg_pmd pmd = {
+		.reg_num = number, .reg_value = end - 10, .reg_long_reset = end - 10,
+		.reg_short_reset = end - 10,
+	};
+	struct pfarg_ovfl_msg msg;
+	int fd = pfm_create(0);
+
+	write_pmc_flags(fd, SCALE, pmc_flags, 0);
+	is(pfm_write_smpl(fd, &pmd), 0, "1.5 %s: a period of 10 events is written", name);
+	set_counter(1000);
+	pfm_start_self(fd);
+	set_counter(counter_now + 9);
+	is(pfm_read_pmd(fd, number), end - 1, "1.5 %s: no reset after 9 events", name);
+	set_counter(counter_now + 26);
+	is(pfm_read_pmd(fd, number), end - 5,
+	   "1.5 %s: 35 events are three periods, and 5 events of the next one", name);
+	pmd.reg_flags = PFM_REGFL_OVFL_NOTIFY;
+	pfm_write_smpl(fd, &pmd);
+	set_counter(counter_now + 9);
+	pfm_read_pmd(fd, number);
+	ok(!pfm_read_message(fd, &msg, 0), "1.5 %s: no message after 9 events", name);
+	set_counter(counter_now + 1);
+	pfm_read_pmd(fd, number);
+	ok(pfm_read_message(fd, &msg, 0) &&
+	   msg.msg_ovfl_pmds[number / 64] == 1ULL << number % 64,
+	   "1.5 %s: a message with this PMD after 10 events", name);
+	pfm_restart(fd);
+	is(pfm_read_pmd(fd, number), end - 10, "1.5 %s: the restart sets the start value", name);
 	close(fd);
 }
 

@@ -9,7 +9,6 @@ mod pmu;
 use perfmon_rules::abi::{Ctx, Load, Pmc, Pmd, Start};
 use perfmon_rules::claims::{RegisterMask, RegisterUsers};
 use perfmon_rules::error::Error;
-use perfmon_rules::period::SamplingAttributes;
 use perfmon_rules::register_bitmap::RegisterBitmap;
 use perfmon_rules::register_map::{kind, Register, Scope, FIRST_SOFT_REGISTER};
 use perfmon_rules::registers::{check_pmc, NO_EMUL64, REGFL_SHORT};
@@ -188,72 +187,6 @@ fn r1_14_read_only_pmd_keeps_its_value() {
     let mut r = registers();
     r.set_pmd(&map, 0, 7);
     assert_eq!(r.pmd_user_value(&map, 0), 0);
-}
-
-#[test]
-fn r1_5_no_emul64_keeps_the_width_of_the_counter() {
-    let pmu = pmu(40);
-    let map = pmu.map();
-    let mut r = registers();
-    r.set_pmc(0, NO_EMUL64, ENABLE_BIT);
-    r.set_pmc(1, 0, ENABLE_BIT);
-    r.build_program(&map, Scope::Thread);
-    r.start_hardware_counters(|_| ());
-    for pmd in [0, 1] {
-        r.set_pmd(&map, pmd, (1 << 40) - 1);
-    }
-    r.add_hardware_increments(|_| Some(3));
-    assert_eq!(
-        (r.pmd_user_value(&map, 0), r.pmd_user_value(&map, 1)),
-        (2, (1 << 40) + 2)
-    );
-    r.set_pmc(0, 0, ENABLE_BIT);
-    assert_eq!(r.pmd_user_value(&map, 0), (1 << 40) + 2);
-}
-
-/// The start value of a PMD of 40 bits can have zeros above the 40 bits.
-#[test]
-fn r1_5_no_emul64_period_is_computed_with_the_width_of_the_counter() {
-    const MASK: u64 = (1 << 40) - 1;
-    let pmu = pmu(40);
-    let map = pmu.map();
-    for value in [MASK - 9, u64::MAX - 9] {
-        let mut r = registers();
-        r.set_pmc(0, NO_EMUL64, ENABLE_BIT);
-        r.set_armed(0, true);
-        r.set_pmd(&map, 0, value);
-        r.build_program(&map, Scope::Thread);
-        r.start_hardware_counters(|_| ());
-        let start = r.program.counters()[0].start;
-        r.add_hardware_increments(|_| Some((start + 35) & MASK));
-        let pmd = Pmd {
-            reg_short_reset: value,
-            ..Pmd::default()
-        };
-        let attr = SamplingAttributes::new(&map, &pmd);
-        let mask = r.pmd_mask(&map, 0);
-        assert_eq!(mask, MASK);
-        assert_eq!(attr.overflow_count(r.pmd_value(0), mask), 3);
-        r.reset_pmd(0, value, mask);
-        assert_eq!(r.pmd_user_value(&map, 0), MASK - 4);
-    }
-}
-
-#[test]
-fn r1_5_no_emul64_narrows_a_virtual_counter() {
-    let mut pmu = pmu(48);
-    pmu.soft = vec![virtual_counter(12)];
-    let soft_pmcs = [event_select(0)];
-    let mut map = pmu.map();
-    map.soft.pmcs = &soft_pmcs;
-    let mut r = registers();
-    r.set_pmd(&map, FIRST_SOFT_REGISTER, 0x1fff);
-    r.set_pmc(0, NO_EMUL64, ENABLE_BIT);
-    assert_eq!(r.pmd_user_value(&map, FIRST_SOFT_REGISTER), 0x1fff);
-    r.set_pmc(FIRST_SOFT_REGISTER, NO_EMUL64, 0);
-    assert_eq!(r.pmd_user_value(&map, FIRST_SOFT_REGISTER), 0xfff);
-    r.set_pmc(FIRST_SOFT_REGISTER, 0, 0);
-    assert_eq!(r.pmd_user_value(&map, FIRST_SOFT_REGISTER), 0x1fff);
 }
 
 #[test]
