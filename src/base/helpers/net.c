@@ -131,7 +131,7 @@ EXPORT_SYMBOL_GPL(pfc_skb_receiving_dev);
  */
 u32 pfc_netdev_wire_len(const struct net_device *dev, u32 len)
 {
-	return dev->flags & IFF_LOOPBACK ? len - min(len, (u32)ETH_HLEN) : len;
+	return dev->flags & IFF_LOOPBACK ? len - min_t(u32, len, ETH_HLEN) : len;
 }
 EXPORT_SYMBOL_GPL(pfc_netdev_wire_len);
 
