@@ -128,7 +128,7 @@ static void test_runs_after_sampling(void)
 	is(set_call(fd, PERFMON_READ_RUNS, &runs, sizeof(runs)), 0,
 	   "1.12 READ_RUNS: a PMD that sampled in a run and now counts succeeds");
 	ok(runs.value >= 10000 && runs.value == set_value(fd, 0, 0) - 70,
-	   "1.12 READ_RUNS: the value are the events since the write that ended sampling");
+	   "1.12 READ_RUNS: the value is the number of events since the write that ended sampling");
 	set_call(fd, PERFMON_WRITE_PMDS, &pmd, sizeof(pmd));
 	is(set_call(fd, PERFMON_READ_RUNS, &runs, sizeof(runs)), -EINVAL,
 	   "1.12 READ_RUNS: a PMD that samples again is EINVAL");
